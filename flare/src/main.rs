@@ -1,0 +1,3 @@
+//! The `flare` binary: wiring, signals and exit codes.
+
+fn main() {}

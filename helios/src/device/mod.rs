@@ -1,0 +1,60 @@
+//! Devices: memory at a core's fixed addresses and in-order execution of its programs.
+//!
+//! A device knows nothing of requests. Uploads and launches take effect in the order in which they are submitted;
+//! a fence is passed once everything submitted before it is complete. All `unsafe` of Helios lives below here.
+
+use std::time::Duration;
+
+/// Index of a buffer in the contract's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferId(pub u32);
+
+/// Index of a program in the contract's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProgramId(pub u32);
+
+/// A point in the submission order; fences compare by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fence(pub u64);
+
+/// Executes one core's programs.
+///
+/// After construction nothing here allocates, compiles or calls into Python. Implementations bound the work in
+/// flight: [`Executor::launch`] and [`Executor::upload`] report [`DeviceError::Busy`] beyond it.
+pub trait Executor: Send {
+    /// Copies `bytes` to `offset_bytes` within a buffer, before any launch submitted later. The bytes are taken now.
+    fn upload(&mut self, buffer: BufferId, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Submits a program.
+    fn launch(&mut self, program: ProgramId) -> Result<Fence, DeviceError>;
+
+    /// Whether everything up to `fence` is complete.
+    fn is_complete(&mut self, fence: Fence) -> Result<bool, DeviceError>;
+
+    /// Blocks until `fence` is passed, or fails with [`DeviceError::Timeout`].
+    fn wait(&mut self, fence: Fence, timeout: Duration) -> Result<(), DeviceError>;
+
+    /// Reads `into.len()` bytes at `offset_bytes` of a buffer. The caller has waited for the fence that wrote them and
+    /// has nothing in flight that writes them again.
+    fn read(&mut self, buffer: BufferId, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+}
+
+/// Why a device could not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The submission queue is full; wait for a fence and submit again.
+    #[error("the device queue holds {in_flight_max} submissions already; wait for a fence first")]
+    Busy { in_flight_max: u32 },
+    /// A fence was not passed in time.
+    #[error("the device did not pass a fence within {timeout_ms} ms")]
+    Timeout { timeout_ms: u64 },
+    /// An upload or read leaves its buffer.
+    #[error("bytes {offset_bytes}..{end_bytes} leave buffer {buffer} of {buffer_bytes} bytes")]
+    OutOfBounds { buffer: u32, offset_bytes: u64, end_bytes: u64, buffer_bytes: u64 },
+    /// The operating system or driver refused an operation.
+    #[error("{operation} failed with {name} ({code}): {description}")]
+    Driver { operation: String, code: i64, name: String, description: String },
+    /// The execution thread ended; nothing more can run.
+    #[error("the execution thread has ended")]
+    Stopped,
+}

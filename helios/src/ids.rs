@@ -1,0 +1,40 @@
+//! Identifiers and counts, each its own type, so that a page cannot be passed for a row.
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(formatter, "{}", self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A token of the core's vocabulary.
+    TokenId(u32)
+}
+id! {
+    /// A request slot, below the core's `requests_max`.
+    SlotId(u32)
+}
+id! {
+    /// A physical KV page.
+    PageId(u32)
+}
+id! {
+    /// A continuation row; row 0 is the null row.
+    RowId(u32)
+}
+id! {
+    /// One admission of a request to a slot; never reused while a core is loaded, 0 means none.
+    Epoch(u64)
+}
+id! {
+    /// A request as the runtime counts them, from process start.
+    RequestId(u64)
+}

@@ -1,0 +1,1 @@
+//! Physical budgets and load-time sizing of rows and pages.

@@ -1,0 +1,1 @@
+//! A simulated device and seeded workloads for the scheduler's tests.

@@ -1,0 +1,1 @@
+//! Tokenizer, incremental decoding, chat templates and stop strings.

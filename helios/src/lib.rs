@@ -11,8 +11,11 @@ pub mod core;
 pub mod device;
 pub mod ids;
 pub mod memory;
+#[cfg(feature = "serve")]
 pub mod runtime;
 pub mod schedule;
+#[cfg(feature = "serve")]
 pub mod server;
 pub mod sim;
+#[cfg(feature = "serve")]
 pub mod text;

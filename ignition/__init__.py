@@ -1,0 +1,1 @@
+"""Ignition prepares a model checkpoint into a runtime core: load, tune, compile, capture, export."""

@@ -90,10 +90,14 @@ pub enum EngineError {
     #[error("{waiting} requests are waiting already, and the queue holds no more; retry later")]
     QueueFull { waiting: u32 },
     /// The prompt and one output token exceed the context.
-    #[error("the prompt has {prompt_tokens} tokens and the context holds {context_tokens_max}; shorten the prompt")]
+    #[error(
+        "the prompt has {prompt_tokens} tokens and the context holds {context_tokens_max}; shorten the prompt"
+    )]
     PromptTooLong { prompt_tokens: u32, context_tokens_max: u32 },
     /// The whole page pool is smaller than the request needs.
-    #[error("the request needs {pages} KV pages and the server has {pages_max}; shorten the prompt or raise --memory")]
+    #[error(
+        "the request needs {pages} KV pages and the server has {pages_max}; shorten the prompt or raise --memory"
+    )]
     PoolTooSmall { pages: u32, pages_max: u32 },
     /// A request field that the core cannot honour.
     #[error("{0}")]
@@ -130,11 +134,21 @@ pub struct EngineStats {
 /// What the handle sends to the model thread.
 #[derive(Debug)]
 pub enum EngineCommand {
-    Submit { id: RequestId, request: GenerationRequest, events: mpsc::Sender<GenerationEvent> },
-    Cancel { id: RequestId },
-    Stats { reply: oneshot::Sender<EngineStats> },
+    Submit {
+        id: RequestId,
+        request: GenerationRequest,
+        events: mpsc::Sender<GenerationEvent>,
+    },
+    Cancel {
+        id: RequestId,
+    },
+    Stats {
+        reply: oneshot::Sender<EngineStats>,
+    },
     /// Stop admitting; finish what runs within `drain_timeout_ms`, then cancel the rest and end.
-    Shutdown { drain_timeout_ms: u64 },
+    Shutdown {
+        drain_timeout_ms: u64,
+    },
 }
 
 /// The model thread's end of the queue.

@@ -1,0 +1,219 @@
+//! The bound contract: a core's description after every claim in it has been checked.
+//!
+//! Values of these types exist only for a valid core: indexes are in range, views lie inside their regions, every source that
+//! a program needs is bound, and enums are known. Nothing here names a model except [`Identity::model_name`], which only
+//! the server shows.
+
+use crate::device::{BufferId, ProgramId};
+use crate::ids::{RowId, SlotId, TokenId};
+
+pub use super::proto::{DataType, OperationFamily, ValueSource};
+
+/// A validated core, without its payloads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundContract {
+    pub identity: Identity,
+    pub limits: Limits,
+    pub regions: Vec<Region>,
+    pub modules: Vec<Module>,
+    pub kernels: Vec<Kernel>,
+    pub buffers: Vec<Buffer>,
+    pub state: StateLayout,
+    pub completion: CompletionLayout,
+    pub programs: Vec<Program>,
+    pub sampling: SamplingDefaults,
+    pub frontend: Frontend,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub abi: u32,
+    pub model_name: String,
+    pub model_fingerprint: String,
+    pub storage_digest: String,
+    pub device: DeviceIdentity,
+    pub created: String,
+    pub versions: String,
+}
+
+/// The device that the core was prepared for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceIdentity {
+    Host { architecture: String, isa: Vec<String> },
+    Cuda { compute_major: u32, compute_minor: u32, multiprocessors: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub context_tokens_max: u32,
+    pub requests_max: u32,
+    pub vocabulary: u32,
+    pub prefill_tokens_max: u32,
+    pub bias_entries_max: u32,
+    pub logprobs_max: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionRole {
+    Weights,
+    Io,
+    Scratch,
+    Rows,
+    Pages,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionBacking {
+    Storage,
+    Zeroed,
+    Elastic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub name: String,
+    pub address: u64,
+    pub bytes: u64,
+    pub role: RegionRole,
+    pub backing: RegionBacking,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleFormat {
+    Elf,
+    Cubin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub name: String,
+    pub format: ModuleFormat,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    pub module: u32,
+    pub symbol: String,
+}
+
+/// A named array that the runtime writes or reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    pub source: ValueSource,
+    pub address: u64,
+    pub bytes: u64,
+    pub data_type: DataType,
+    pub shape: Vec<u64>,
+}
+
+/// Row and page geometry; all that admission, growth and eviction may know of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateLayout {
+    pub rows_region: u32,
+    pub row_stride_bytes: u64,
+    pub rows_per_slot: u32,
+    pub pages_region: u32,
+    pub page_stride_bytes: u64,
+    pub page_tokens: u32,
+    /// Width of the page table: pages that a whole context takes.
+    pub pages_per_request_max: u32,
+}
+
+impl StateLayout {
+    /// The first live row of a slot.
+    pub fn live_row(&self, slot: SlotId) -> RowId {
+        RowId(1 + slot.0 * self.rows_per_slot)
+    }
+
+    /// Rows that a core with `requests_max` slots needs before any snapshot: null and live rows.
+    pub fn base_rows(&self, requests_max: u32) -> u32 {
+        1 + requests_max * self.rows_per_slot
+    }
+
+    /// Pages that `tokens` of history take.
+    pub fn pages_for(&self, tokens: u32) -> u32 {
+        tokens.div_ceil(self.page_tokens)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionLayout {
+    pub metadata_fields: u32,
+    pub token_capacity: u32,
+    pub frames: u32,
+}
+
+/// One prepared program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    pub name: String,
+    pub family: OperationFamily,
+    pub requests: u32,
+    pub tokens: u32,
+    pub nodes: Vec<Node>,
+    pub bindings: Vec<BufferId>,
+    pub cost_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub kernel: u32,
+    pub arguments: Vec<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingDefaults {
+    pub temperature: f32,
+    pub top_k: u32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    /// Requests are clamped to it where it is declared.
+    pub temperature_range: Option<(f32, f32)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    pub eos_tokens: Vec<TokenId>,
+    pub bos_text: String,
+    pub eos_text: String,
+    pub tool_parser: ToolParser,
+    pub reasoning_parser: ReasoningParser,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolParser {
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningParser {
+    None,
+}
+
+/// The text assets of a core, beside its contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontendAssets {
+    /// tokenizer.json
+    pub tokenizer: Vec<u8>,
+    /// The chat template's Jinja source.
+    pub template: String,
+}
+
+impl BoundContract {
+    /// The buffer of a source; programs that bind a source have it.
+    pub fn buffer(&self, source: ValueSource) -> Option<BufferId> {
+        let index = self.buffers.iter().position(|buffer| buffer.source == source)?;
+        u32::try_from(index).ok().map(BufferId)
+    }
+
+    /// Programs of a family, in the contract's order.
+    pub fn programs_of(&self, family: OperationFamily) -> impl Iterator<Item = (ProgramId, &Program)> {
+        (0u32..)
+            .zip(&self.programs)
+            .filter(move |(_, program)| program.family == family)
+            .map(|(index, program)| (ProgramId(index), program))
+    }
+}

@@ -1,13 +1,201 @@
 //! The engine handle: what the server may ask of the model thread, and the events that come back.
 //!
-//! An [`Engine`] is a cheap handle; [`EngineReceiver`] is its other end, owned by the model thread. Both queues
-//! are bounded. Dropping a [`Generation`] cancels its request in whatever phase it is.
+//! An [`Engine`] is a cheap handle; [`EngineReceiver`] is its other end, owned by the model thread. Every queue
+//! is bounded: requests that wait are counted from [`Engine::submit`] to their admission, and the command queue
+//! holds that many, so a command never waits for room. Dropping a [`Generation`] cancels its request in whatever
+//! phase it is: the model thread reads the request's flag in every pass, and it makes passes as long as it has
+//! a request, so a cancel is neither queued nor lost.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 
 use crate::ids::{RequestId, TokenId};
+
+/// Commands beside submissions that the queue has room for.
+const CONTROL_COMMANDS_MAX: usize = 8;
+/// Events beside tokens that a request sends: `Admitted`, then `Finished` or `Failed`.
+const CONTROL_EVENTS_MAX: u32 = 2;
+
+/// Bounds of the handle's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineLimits {
+    /// Requests submitted and not yet admitted.
+    pub waiting_max: u32,
+    /// Tokens that a request may be ahead of its reader; a request that can only make fewer holds room for fewer.
+    pub events_max: u32,
+}
+
+impl Default for EngineLimits {
+    fn default() -> Self {
+        Self { waiting_max: 1024, events_max: 4096 }
+    }
+}
+
+/// Makes a handle and the end that the model thread owns.
+pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
+    let capacity = limits.waiting_max as usize + CONTROL_COMMANDS_MAX;
+    let (command_sender, command_receiver) = mpsc::channel(capacity);
+    let (stats_sender, stats_receiver) = watch::channel(EngineStats::default());
+    let failure = Arc::new(OnceLock::new());
+    let engine = Engine {
+        commands: command_sender,
+        stats: stats_receiver,
+        failure: Arc::clone(&failure),
+        waiting: Arc::new(AtomicU32::new(0)),
+        ids: Arc::new(AtomicU64::new(1)),
+        limits,
+    };
+    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, failure })
+}
+
+/// A cheap, cloneable handle to the model thread.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    commands: mpsc::Sender<EngineCommand>,
+    stats: watch::Receiver<EngineStats>,
+    failure: Arc<OnceLock<EngineError>>,
+    waiting: Arc<AtomicU32>,
+    ids: Arc<AtomicU64>,
+    limits: EngineLimits,
+}
+
+impl Engine {
+    /// Queues a request or refuses it at once; it never waits for the model thread.
+    ///
+    /// # Errors
+    /// `QueueFull`, `ShuttingDown`, or `Execution` once the engine has failed. What the model thread finds wrong with a
+    /// request comes as its first event, [`GenerationEvent::Failed`].
+    pub async fn submit(&self, request: GenerationRequest) -> Result<Generation, EngineError> {
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        let place = WaitingPlace::take(&self.waiting, self.limits.waiting_max)?;
+        let id = RequestId(self.ids.fetch_add(1, Ordering::Relaxed));
+        let capacity = request.output_tokens_max.min(self.limits.events_max) + CONTROL_EVENTS_MAX;
+        let (event_sender, events) = mpsc::channel(capacity as usize);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let guard = CancelGuard { cancelled: Arc::clone(&cancelled) };
+        let submission = Submission { id, request, events: event_sender, cancelled, place };
+        match self.commands.try_send(EngineCommand::Submit(submission)) {
+            Ok(()) => Ok(Generation { id, events, guard }),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(EngineError::QueueFull { waiting: self.limits.waiting_max })
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                Err(self.failure.get().cloned().unwrap_or(EngineError::ShuttingDown))
+            }
+        }
+    }
+
+    /// The model thread's last published counters; never waits for it.
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = self.stats.borrow().clone();
+        stats.requests_waiting = self.waiting.load(Ordering::Relaxed);
+        stats
+    }
+
+    /// Stops admission, lets running requests finish for `drain_timeout_ms`, cancels the rest, and returns when the
+    /// model thread has let go of the device.
+    pub async fn shutdown(&self, drain_timeout_ms: u64) {
+        // A refused send means that the model thread has ended already, which is what was asked for.
+        if self.commands.send(EngineCommand::Shutdown { drain_timeout_ms }).await.is_ok() {
+            self.commands.closed().await;
+        }
+    }
+}
+
+/// A submitted request. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Generation {
+    pub id: RequestId,
+    /// Ends after `Finished` or `Failed`; ending without one means that the model thread is gone.
+    pub events: mpsc::Receiver<GenerationEvent>,
+    pub guard: CancelGuard,
+}
+
+/// Cancels its request when it is dropped; harmless once the request has ended.
+#[derive(Debug)]
+pub struct CancelGuard {
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+}
+
+/// One place among the requests that wait; dropping it, at admission or at the end, gives it back.
+#[derive(Debug)]
+pub struct WaitingPlace {
+    waiting: Arc<AtomicU32>,
+}
+
+impl WaitingPlace {
+    fn take(waiting: &Arc<AtomicU32>, waiting_max: u32) -> Result<Self, EngineError> {
+        waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < waiting_max).then_some(count + 1)
+            })
+            .map_err(|waiting| EngineError::QueueFull { waiting })?;
+        Ok(Self { waiting: Arc::clone(waiting) })
+    }
+}
+
+impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request on its way to the model thread.
+#[derive(Debug)]
+pub struct Submission {
+    pub id: RequestId,
+    pub request: GenerationRequest,
+    pub events: mpsc::Sender<GenerationEvent>,
+    /// Set when the request's [`CancelGuard`] is dropped.
+    pub cancelled: Arc<AtomicBool>,
+    /// Held until admission.
+    pub place: WaitingPlace,
+}
+
+impl Submission {
+    /// Whether nobody wants the events any more.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire) || self.events.is_closed()
+    }
+}
+
+/// What the handle sends to the model thread.
+#[derive(Debug)]
+pub enum EngineCommand {
+    Submit(Submission),
+    /// Stop admitting; finish what runs within `drain_timeout_ms`, then cancel the rest and end.
+    Shutdown {
+        drain_timeout_ms: u64,
+    },
+}
+
+/// The model thread's end of the handle.
+#[derive(Debug)]
+pub struct EngineReceiver {
+    pub commands: mpsc::Receiver<EngineCommand>,
+    /// Where the model thread publishes its counters after every pass.
+    pub stats: watch::Sender<EngineStats>,
+    failure: Arc<OnceLock<EngineError>>,
+}
+
+impl EngineReceiver {
+    /// Keeps the first failure of execution; every later submission is refused with it.
+    pub fn fail(&self, failure: EngineError) {
+        // Only the first failure tells the cause, so a later one is dropped.
+        self.failure.get_or_init(|| failure);
+        self.stats.send_modify(|stats| stats.failed = true);
+    }
+}
 
 /// How a distribution is filtered; units and neutral values as in the OpenAI API.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,28 +319,71 @@ pub struct EngineStats {
     pub failed: bool,
 }
 
-/// What the handle sends to the model thread.
-#[derive(Debug)]
-pub enum EngineCommand {
-    Submit {
-        id: RequestId,
-        request: GenerationRequest,
-        events: mpsc::Sender<GenerationEvent>,
-    },
-    Cancel {
-        id: RequestId,
-    },
-    Stats {
-        reply: oneshot::Sender<EngineStats>,
-    },
-    /// Stop admitting; finish what runs within `drain_timeout_ms`, then cancel the rest and end.
-    Shutdown {
-        drain_timeout_ms: u64,
-    },
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The model thread's end of the queue.
-#[derive(Debug)]
-pub struct EngineReceiver {
-    pub commands: mpsc::Receiver<EngineCommand>,
+    fn request() -> GenerationRequest {
+        GenerationRequest {
+            prompt: Arc::from([TokenId(1)]),
+            sampling: SamplingParameters {
+                temperature: 1.0,
+                top_k: 0,
+                top_p: 1.0,
+                min_p: 0.0,
+                repetition_penalty: 1.0,
+                presence_penalty: 0.0,
+                frequency_penalty: 0.0,
+                logit_bias: Vec::new(),
+                seed: 0,
+            },
+            output_tokens_max: 4,
+            ignore_eos: false,
+            logprobs: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_waiting_bound_refuses_at_once_and_admission_makes_room() {
+        let (engine, mut receiver) = channel(EngineLimits { waiting_max: 2, events_max: 16 });
+        let _first = engine.submit(request()).await.unwrap();
+        let _second = engine.submit(request()).await.unwrap();
+        assert_eq!(engine.submit(request()).await.unwrap_err(), EngineError::QueueFull { waiting: 2 });
+        assert_eq!(engine.stats().requests_waiting, 2);
+        drop(receiver.commands.recv().await.unwrap());
+        engine.submit(request()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropping_either_half_of_a_generation_cancels() {
+        let (engine, mut receiver) = channel(EngineLimits::default());
+        for drop_events in [false, true] {
+            let generation = engine.submit(request()).await.unwrap();
+            let Some(EngineCommand::Submit(submission)) = receiver.commands.recv().await else {
+                panic!("a submission was sent");
+            };
+            assert!(!submission.is_cancelled());
+            let Generation { events, guard, .. } = generation;
+            if drop_events {
+                drop(events)
+            } else {
+                drop(guard)
+            }
+            assert!(submission.is_cancelled());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_or_ended_engine_refuses_submissions() {
+        let (engine, receiver) = channel(EngineLimits::default());
+        receiver.fail(EngineError::Execution("first".into()));
+        receiver.fail(EngineError::Execution("second".into()));
+        assert_eq!(engine.submit(request()).await.unwrap_err(), EngineError::Execution("first".into()));
+        assert!(engine.stats().failed);
+
+        let (engine, receiver) = channel(EngineLimits::default());
+        drop(receiver);
+        assert_eq!(engine.submit(request()).await.unwrap_err(), EngineError::ShuttingDown);
+        engine.shutdown(0).await;
+    }
 }

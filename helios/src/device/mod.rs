@@ -3,6 +3,8 @@
 //! A device knows nothing of requests. Uploads and launches take effect in the order in which they are submitted;
 //! a fence is passed once everything submitted before it is complete. All `unsafe` of Helios lives below here.
 
+pub mod host;
+
 use std::time::Duration;
 
 /// Index of a buffer in the contract's list.
@@ -51,6 +53,19 @@ pub enum DeviceError {
     /// An upload or read leaves its buffer.
     #[error("bytes {offset_bytes}..{end_bytes} leave buffer {buffer} of {buffer_bytes} bytes")]
     OutOfBounds { buffer: u32, offset_bytes: u64, end_bytes: u64, buffer_bytes: u64 },
+    /// A core's fixed addresses belong to something else in this process.
+    #[error(
+        "{bytes} bytes at {address:#x} are in use in this process already; close the core that is loaded there, or use another process"
+    )]
+    AddressTaken { address: u64, bytes: u64 },
+    /// A mapping that is not made of whole pages.
+    #[error(
+        "{bytes} bytes at {address:#x} are no memory range: both must be positive multiples of {alignment_bytes}"
+    )]
+    Misaligned { address: u64, bytes: u64, alignment_bytes: u64 },
+    /// A copy leaves the memory that is mapped for it, or writes to what is read-only.
+    #[error("{bytes} bytes at {address:#x} leave the memory that may be accessed there")]
+    Unmapped { address: u64, bytes: u64 },
     /// The operating system or driver refused an operation.
     #[error("{operation} failed with {name} ({code}): {description}")]
     Driver { operation: String, code: i64, name: String, description: String },

@@ -1,0 +1,3 @@
+//! The host device: a core's memory and programs inside this process, on the machine's own processors.
+
+pub mod mapping;

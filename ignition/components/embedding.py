@@ -1,0 +1,34 @@
+"""Token embedding over a packed table; padding rows are zero."""
+
+import torch
+from torch import nn
+
+from ignition.components.packed import PackedWeight
+from ignition.components.weights import Allocate, WeightTarget
+from ignition.kernels.host import torch_ops
+
+
+class Embedding(nn.Module):
+    """Stands where `nn.Embedding` stood, under the same weight name. A tied vocabulary projection shares its table."""
+
+    weight: torch.Tensor
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.rows, self.width = rows, width
+        self.register_buffer("weight", None, persistent=False)
+
+    @classmethod
+    def like(cls, embedding: nn.Embedding) -> "Embedding":
+        """The component that replaces a canonical embedding."""
+        return cls(embedding.num_embeddings, embedding.embedding_dim)
+
+    def place(self, prefix: str, allocate: Allocate) -> dict[str, WeightTarget]:
+        """Take storage for the packed table."""
+        packed = PackedWeight(prefix + "weight", self.rows, self.width, allocate)
+        self.weight = packed.tensor
+        return {prefix + "weight": packed}
+
+    def forward(self, tokens: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
+        """tokens i64[...], token_slots i64[T] to bf16 [..., width]."""
+        return torch_ops.embedding(tokens, token_slots, self.weight, self.rows, self.width)

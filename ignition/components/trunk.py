@@ -1,0 +1,29 @@
+"""The trunk: a canonical base model as a function of packed tokens, positions and slots."""
+
+import torch
+from torch import nn
+
+from ignition.components.attention import IMPLEMENTATION
+from ignition.components.embedding import Embedding
+
+
+class Trunk(nn.Module):
+    """Runs the canonical forward of a text model whose weighted modules are components."""
+
+    def __init__(self, model: nn.Module, embedding: Embedding) -> None:
+        super().__init__()
+        self.model = model
+        self.embedding = embedding
+        model.config._attn_implementation = IMPLEMENTATION  # type: ignore[union-attr]
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
+        """tokens and positions i64[1, T], token_slots i64[T] to the final normalized hidden state, bf16[1, T, H]."""
+        result = self.model(
+            inputs_embeds=self.embedding(tokens, token_slots),
+            position_ids=positions,
+            use_cache=False,
+            token_slots=token_slots,
+            token_positions=positions[0],
+        )
+        hidden: torch.Tensor = result.last_hidden_state
+        return hidden

@@ -1,0 +1,1 @@
+"""Kernels that Flare owns, one folder a language or device."""

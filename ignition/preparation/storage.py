@@ -1,0 +1,119 @@
+"""Regions at fixed virtual addresses, and where every tensor of a core lies in them.
+
+Pointers that a program records are valid in the serving process because these addresses are the same there. A region is
+reserved once and filled from its start; memory is backed as it is first touched. What is placed is never moved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+
+import torch
+from flare_heliopause import Arena
+
+from ignition.errors import PreparationError
+
+HOST_BASE = 0x1000_0000_0000
+REGION_SPAN = 1 << 40
+TENSOR_ALIGNMENT = 64
+PAGE_BYTES = 4096
+
+
+class Role(Enum):
+    """What a region holds. Values are the contract's RegionRole."""
+
+    WEIGHTS = 1
+    IO = 2
+    SCRATCH = 3
+    ROWS = 4
+    PAGES = 5
+
+
+@dataclass
+class Region:
+    """One reserved range. `tensors` says what was placed where, by name."""
+
+    role: Role
+    address: int
+    reserved_bytes: int
+    used_bytes: int = 0
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.arena = Arena(self.address, self.reserved_bytes)
+        self._memory = memoryview(self.arena)
+
+    @property
+    def name(self) -> str:
+        """The region's name in the contract."""
+        return self.role.name.lower()
+
+    @property
+    def size_bytes(self) -> int:
+        """What is used, in whole pages."""
+        return round_up(max(self.used_bytes, 1), PAGE_BYTES)
+
+    def allocate(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A zero-filled tensor of its own at the next aligned address."""
+        assert name not in self.tensors, f"{self.name} holds {name} already"
+        offset = round_up(self.used_bytes, TENSOR_ALIGNMENT)
+        size_bytes = prod(shape) * dtype.itemsize
+        self.used_bytes = offset + size_bytes
+        if self.used_bytes > self.reserved_bytes:
+            raise PreparationError(
+                f"{name} of {size_bytes} bytes does not fit the {self.name} region of {self.reserved_bytes} bytes"
+            )
+        tensor = self.view(offset, shape, dtype)
+        self.tensors[name] = tensor
+        return tensor
+
+    def view(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor on bytes of this region. It holds a memoryview of just these bytes, and through it the arena."""
+        return torch.frombuffer(self.window(offset, prod(shape) * dtype.itemsize), dtype=dtype).view(tuple(shape))
+
+    def window(self, offset: int, size_bytes: int) -> memoryview:
+        """A fresh memoryview of `size_bytes` at `offset`."""
+        return self._memory[offset : offset + size_bytes]
+
+    def contains(self, address: int) -> bool:
+        """Whether an address lies in what is used."""
+        return self.address <= address < self.address + self.size_bytes
+
+    def close(self) -> None:
+        """Give the range back; raises while tensors on it are alive."""
+        self.tensors.clear()
+        self._memory.release()
+        self.arena.close()
+
+
+class Storage:
+    """The five regions of a core in preparation."""
+
+    def __init__(self, *, base: int = HOST_BASE) -> None:
+        # Reservations cost no memory: only what is touched is backed.
+        sizes = {
+            Role.WEIGHTS: 1 << 39,
+            Role.IO: 1 << 36,
+            Role.SCRATCH: 1 << 36,
+            Role.ROWS: 1 << 36,
+            Role.PAGES: 1 << 38,
+        }
+        self.regions = [
+            Region(role, base + index * REGION_SPAN, size) for index, (role, size) in enumerate(sizes.items())
+        ]
+        self.weights, self.io, self.scratch, self.rows, self.pages = self.regions
+
+    def region_of(self, address: int) -> Region | None:
+        """The region in which an address lies."""
+        return next((region for region in self.regions if region.contains(address)), None)
+
+    def close(self) -> None:
+        """Give every range back."""
+        for region in self.regions:
+            region.close()
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple that is not below value."""
+    return -(-value // multiple) * multiple

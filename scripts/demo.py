@@ -14,7 +14,7 @@ from types import FrameType
 
 import openai
 
-from scripts.server import Server, ServerFailed, binary, free_port
+from scripts.server import Server, ServerFailed, binary, free_port, start_flare
 from scripts.smollm2 import ROOT, ensure_core
 
 _QUESTION = "What is the capital of France?"
@@ -30,7 +30,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         core = ensure_core(ROOT / "build" / "demo-core")
-        with Server(binary("release"), core, port=_preferred_port()) as server:
+        with start_flare(binary("release"), core, port=_preferred_port()) as server:
             model = _ask(server.url)
             if not once:
                 _keep_serving(server, model)

@@ -1,4 +1,4 @@
-"""Starts and ends one `flare` process; the demo, the tests and the benchmarks share it.
+"""Starts and ends one server process; the demo, the tests and the benchmarks share it.
 
 A server is always ended by its own process id, and its exit code is kept.
 """
@@ -29,23 +29,14 @@ class ServerFailed(RuntimeError):
 
 
 class Server:
-    """One `flare run CORE` on 127.0.0.1, ready when constructed.
+    """One process that serves HTTP on a port of 127.0.0.1, ready when constructed.
 
     As a context manager it is asked to stop at the end and killed only if it does not.
     """
 
-    def __init__(
-        self,
-        binary: Path,
-        core: Path,
-        *,
-        arguments: Sequence[str] = (),
-        port: int | None = None,
-        log: IO[str] | None = None,
-    ) -> None:
-        self.port = free_port() if port is None else port
-        self.url = f"http://127.0.0.1:{self.port}"
-        command = [str(binary), "run", str(core), "--port", str(self.port), *arguments]
+    def __init__(self, command: Sequence[str | Path], *, port: int, log: IO[str] | None = None) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
         self.started_at = time.perf_counter()
         self.process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
@@ -84,12 +75,25 @@ class Server:
         while time.monotonic() < deadline:
             code = self.process.poll()
             if code is not None:
-                raise ServerFailed(f"flare ended with exit code {code} before it was ready")
+                raise ServerFailed(f"the server ended with exit code {code} before it was ready")
             with contextlib.suppress(urllib.error.URLError, OSError):
                 self.health()
                 return
             time.sleep(_POLL_S)
-        raise ServerFailed(f"flare was not ready within {_START_TIMEOUT_S:.0f} s")
+        raise ServerFailed(f"the server was not ready within {_START_TIMEOUT_S:.0f} s")
+
+
+def start_flare(
+    binary: Path,
+    core: Path,
+    *,
+    arguments: Sequence[str] = (),
+    port: int | None = None,
+    log: IO[str] | None = None,
+) -> Server:
+    """`flare run CORE`, on a free port unless one is given."""
+    port = free_port() if port is None else port
+    return Server([binary, "run", core, "--port", str(port), *arguments], port=port, log=log)
 
 
 def free_port() -> int:

@@ -1,0 +1,91 @@
+"""The requests that the engines are compared on, and how a served engine's answers are timed.
+
+Prompts are random token ids, so no two share a prefix and nothing is served from a cache.
+"""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from scripts.server import Server
+
+CONCURRENCIES = (1, 2, 4)
+PREFILL_TOKENS = (512, 2048)
+DECODE_PROMPT_TOKENS = 16
+DECODE_TOKENS = 128
+
+# Ordinary tokens of the vocabulary, special ones left out.
+_TOKEN_IDS = range(1000, 40000)
+_TIMEOUT_S = 120
+
+
+def prompts(count: int, tokens: int, *, seed: int) -> list[list[int]]:
+    """`count` prompts of `tokens` random token ids."""
+    draw = random.Random(seed)
+    return [[draw.choice(_TOKEN_IDS) for _ in range(tokens)] for _ in range(count)]
+
+
+def decode_rate(server: Server, lanes: int, *, seed: int) -> float:
+    """Tokens a second of `lanes` requests at the same time, each counted from its first to its last."""
+    with ThreadPoolExecutor(lanes) as pool:
+        waiting = [
+            pool.submit(_stream_rate, server, prompt)
+            for prompt in prompts(lanes, DECODE_PROMPT_TOKENS, seed=seed)
+        ]
+        return sum(future.result() for future in waiting)
+
+
+def prefill_rate(server: Server, tokens: int, *, seed: int) -> float:
+    """Prompt tokens a second, from the request to the answer's one token."""
+    (prompt,) = prompts(1, tokens, seed=seed)
+    started = time.perf_counter()
+    request = {"prompt": prompt, "max_tokens": 1, "cache_prompt": False}
+    response = httpx.post(f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S)
+    elapsed_s = time.perf_counter() - started
+    response.raise_for_status()
+    computed = response.json()["usage"]["prompt_tokens"]
+    if computed != tokens:
+        raise ValueError(f"the server counted {computed} prompt tokens of {tokens}")
+    return tokens / elapsed_s
+
+
+def first_token_s(server: Server) -> float:
+    """Seconds from the start of the server's process to the first token of a short answer."""
+    (prompt,) = prompts(1, DECODE_PROMPT_TOKENS, seed=0)
+    request = {"prompt": prompt, "max_tokens": 1}
+    httpx.post(f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S).raise_for_status()
+    return time.perf_counter() - server.started_at
+
+
+def _stream_rate(server: Server, prompt: list[int]) -> float:
+    request = {
+        "prompt": prompt,
+        "max_tokens": DECODE_TOKENS,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    moments = []
+    completed = 0
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S) as response:
+        response.raise_for_status()
+        for event in _events(response):
+            if any(choice.get("text") for choice in event.get("choices", [])):
+                moments.append(time.perf_counter())
+            completed = (event.get("usage") or {}).get("completion_tokens", completed)
+    if completed != DECODE_TOKENS:
+        raise ValueError(f"the server generated {completed} tokens of {DECODE_TOKENS}")
+    return (completed - 1) / (moments[-1] - moments[0])
+
+
+def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        data = line.removeprefix("data: ")
+        if data != line and data != "[DONE]":
+            yield json.loads(data)

@@ -28,9 +28,7 @@ def main() -> None:
     """Measures every engine in turn and reports."""
     parser = argument_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--llama-bin", type=Path, metavar="DIR", help="folder of llama-server and llama-quantize"
-    )
+    parser.add_argument("--llama-bin", type=Path, metavar="DIR", help="folder of llama-server and llama-quantize")
     parser.add_argument("--without-transformers", action="store_true")
     arguments = parser.parse_args()
 
@@ -51,9 +49,7 @@ def main() -> None:
     report(_rows(samples), json_path=arguments.json, versions=versions)
 
 
-def _measure(
-    engines: dict[str, Start], rounds: int, *, with_transformers: bool
-) -> dict[str, dict[str, list[float]]]:
+def _measure(engines: dict[str, Start], rounds: int, *, with_transformers: bool) -> dict[str, dict[str, list[float]]]:
     """Samples by engine and measurement. A round that goes before the counted ones warms the file cache."""
     samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for start in engines.values():

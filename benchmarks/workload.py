@@ -34,8 +34,7 @@ def decode_rate(server: Server, lanes: int, *, seed: int) -> float:
     """Tokens a second of `lanes` requests at the same time, each counted from its first to its last."""
     with ThreadPoolExecutor(lanes) as pool:
         waiting = [
-            pool.submit(_stream_rate, server, prompt)
-            for prompt in prompts(lanes, DECODE_PROMPT_TOKENS, seed=seed)
+            pool.submit(_stream_rate, server, prompt) for prompt in prompts(lanes, DECODE_PROMPT_TOKENS, seed=seed)
         ]
         return sum(future.result() for future in waiting)
 

@@ -38,3 +38,7 @@ id! {
     /// A request as the runtime counts them, from process start.
     RequestId(u64)
 }
+id! {
+    /// A program submitted to the device, counted from load; 0 means none.
+    StepId(u64)
+}

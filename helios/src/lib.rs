@@ -16,6 +16,7 @@ pub mod runtime;
 pub mod schedule;
 #[cfg(feature = "serve")]
 pub mod server;
-pub mod sim;
+#[cfg(test)]
+mod sim;
 #[cfg(feature = "serve")]
 pub mod text;

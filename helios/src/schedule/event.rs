@@ -1,0 +1,106 @@
+//! What happens to the scheduler, and what it says to requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Epoch, RequestId, SlotId, TokenId};
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// A request arrived. Its id has not been used before.
+    Submit {
+        request: RequestId,
+        prompt: Arc<[TokenId]>,
+        /// Clamped to what the context leaves.
+        output_tokens_max: u32,
+    },
+    /// Nobody wants the request any more; unknown and ended requests are ignored.
+    Cancel { request: RequestId },
+    /// The oldest step in flight is complete; one record for each of its lanes, in order.
+    Completed { records: &'a [Record] },
+    /// The device failed: nothing in flight will complete, and nothing can be submitted.
+    ExecutionFailed,
+    /// Admit nothing new, and end what still runs after `drain`.
+    Shutdown { drain: Duration },
+}
+
+/// What a launch says of one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub slot: SlotId,
+    pub epoch: Epoch,
+    pub status: Status,
+    /// Tokens in the slot's state after the launch.
+    pub consumed: u32,
+    /// Tokens sampled since the slot's initialization, after the launch.
+    pub generated: u32,
+    pub finish: Option<Finish>,
+    pub token: Option<TokenId>,
+}
+
+/// What a launch did to a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing, for the request had finished.
+    Inactive,
+    Live,
+    /// Nothing, for the slot held another epoch or consumed count.
+    Rejected,
+}
+
+/// Why a request has all its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    EndToken,
+    Length,
+}
+
+/// What a request is to be told: `Admitted` at most once, then `Token`s, then `Ended` exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    Admitted {
+        request: RequestId,
+    },
+    Token {
+        request: RequestId,
+        token: TokenId,
+        /// Of the step that was completed.
+        lane: u32,
+    },
+    Ended {
+        request: RequestId,
+        ending: Ending,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Finished(Finish),
+    Rejected(Rejection),
+    Cancelled,
+    /// The drain time was over.
+    ShutDown,
+    ExecutionFailed,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    QueueFull {
+        waiting: u32,
+    },
+    /// The prompt or the output limit is empty.
+    Empty,
+    PromptTooLong {
+        prompt_tokens: u32,
+        context_tokens_max: u32,
+    },
+    PoolTooSmall {
+        pages: u32,
+        pages_max: u32,
+    },
+    ShuttingDown,
+    ExecutionFailed,
+}

@@ -1,0 +1,87 @@
+//! Requests that wait for resources, in order of arrival.
+//!
+//! A request that does not fit does not block smaller ones behind it, but each of them that is admitted first counts as
+//! a bypass, and after [`BYPASSES_MAX`] nothing passes it any more: what runs ends, and it is next.
+
+use std::collections::VecDeque;
+
+use crate::cache::IntegrityError;
+use crate::ids::RequestId;
+
+use super::sequence::Sequence;
+
+/// Requests that may be admitted ahead of one that waits for pages.
+pub const BYPASSES_MAX: u32 = 16;
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    sequence: Sequence,
+    bypasses: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct WaitingQueue {
+    entries: VecDeque<Waiting>,
+}
+
+impl WaitingQueue {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.entries.iter().map(|entry| &entry.sequence)
+    }
+
+    /// Puts a sequence where its arrival belongs: a new one last, a preempted one before what came later.
+    pub(super) fn insert(&mut self, sequence: Sequence) {
+        let place = self.entries.partition_point(|entry| entry.sequence.arrival < sequence.arrival);
+        self.entries.insert(place, Waiting { sequence, bypasses: 0 });
+    }
+
+    /// Takes the first sequence that `fits` and may go, counting a bypass for each one ahead of it.
+    pub(super) fn take_first(&mut self, fits: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
+        let mut chosen = None;
+        for (index, entry) in self.entries.iter().enumerate() {
+            if fits(&entry.sequence) {
+                chosen = Some(index);
+                break;
+            }
+            if entry.bypasses >= BYPASSES_MAX {
+                return None;
+            }
+        }
+        let chosen = chosen?;
+        for bypassed in self.entries.range_mut(..chosen) {
+            bypassed.bypasses += 1;
+        }
+        self.entries.remove(chosen).map(|entry| entry.sequence)
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<Sequence> {
+        let index = self.entries.iter().position(|entry| entry.sequence.request == request)?;
+        self.entries.remove(index).map(|entry| entry.sequence)
+    }
+
+    /// Removes the first sequence that `leaves`.
+    pub(super) fn remove_first(&mut self, leaves: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
+        let index = self.entries.iter().position(|entry| leaves(&entry.sequence))?;
+        self.entries.remove(index).map(|entry| entry.sequence)
+    }
+
+    pub(super) fn check_integrity(&self) -> Result<(), IntegrityError> {
+        let arrivals = self.entries.iter().map(|entry| entry.sequence.arrival);
+        if !arrivals.is_sorted_by(|earlier, later| earlier < later) {
+            return Err(IntegrityError("the queue is not in order of arrival".into()));
+        }
+        if let Some(entry) = self.entries.iter().find(|entry| entry.bypasses > BYPASSES_MAX) {
+            let (request, bypasses) = (entry.sequence.request, entry.bypasses);
+            return Err(IntegrityError(format!("request {request} was bypassed {bypasses} times")));
+        }
+        Ok(())
+    }
+}

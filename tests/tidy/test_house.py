@@ -117,7 +117,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 FORBIDDEN_IMPORTS = {
-    "ignition/recipes": ("ignition.devices", "ignition.export", "ignition.preparation", "torch.cuda"),
+    "ignition/recipes": ("ignition.devices", "ignition.export", "torch.cuda"),
     "ignition/components": ("ignition.devices", "ignition.export", "ignition.recipes"),
     "ignition/kernels": (
         "ignition.devices",

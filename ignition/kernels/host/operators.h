@@ -46,7 +46,7 @@ void flare_kv_write(void *const *args);
 
 // Causal attention of each row over positions [max(0, positions[t] - window + 1), positions[t]] of its slot (window 0:
 // from 0); rows with token_slots[t] < 0 give zeros. Keys are reduced in blocks of 64 counted from position 0: every block
-// gives its own maximum, sum and weighted values, which are combined in block order.
+// gives its own maximum, sum and weighted values, which are combined in block order. D is a multiple of 16 up to 256.
 // q bf16[T, Hq, D], token_slots i64[T], positions i64[T], page_table, pages, y bf16[T, Hq, D], scratch,
 // T, Hq, Hk, D, table_width, page_stride, key_offset, value_offset, scale (float), window, scratch_bytes.
 void flare_attention(void *const *args);
@@ -59,7 +59,8 @@ int64_t flare_attention_scratch_bytes(int64_t T, int64_t Hq, int64_t D, int64_t 
 // token_slots i64[B], lanes i64[B, 4], B, C, V, context.
 void flare_begin_decode(void *const *args);
 
-// Prefill: one request; rows past the command's count are padding (token 0, position 0, slot -1).
+// Prefill: one request; rows past the command's count are padding (token 0, position 0, slot -1). LIVE when the slot holds
+// the epoch, has consumed what the command says, has no pending token and is not finished, and the count is 1 to T.
 // command i64[8], prefill_tokens i64[>= T], request_fields, tokens i64[T], positions i64[T], token_slots i64[T],
 // lanes i64[1, 4], T, C, V, context.
 void flare_begin_prefill(void *const *args);
@@ -91,13 +92,15 @@ int64_t flare_sample_scratch_bytes(int64_t B, int64_t V);
 
 // State maintenance of one slot. Each writes lane 0's completion record of the frame; a command whose slot, epoch or
 // consumed count does not match is REJECTED and changes nothing.
-// Admission: sets the request's fields and parameters, rebuilds the histogram from the prompt, zeroes the live row's counts.
+// Admission: sets the request's fields and parameters and rebuilds the histogram from the prompt. The fields are admission's:
+// CONSUMED 0 and PENDING -1. REJECTED where the slot, the epoch (0) or a count or token is out of range.
 // command i64[8], fields i64[16], parameters f32[8], prompt i64[context], bias_tokens i64[bias_max], bias_values f32[bias_max],
 // request_fields, request_parameters, histogram, request_bias_tokens, request_bias_values, frame, completion,
 // C, V, bias_max, context, frame_lanes, token_capacity.
 void flare_initialize(void *const *args);
 // Copies a snapshot row into the slot: consumed count, hidden vector, and the partial tail page into STATE_FIELD_PAGE.
-// Requires an initialized slot of that epoch that has consumed nothing.
+// Requires an initialized slot of that epoch that has consumed nothing, a row past the slots', and a page exactly when
+// STATE_FIELD_CONSUMED is no multiple of page_tokens. The partial segment of a row is page_stride bytes: the whole page.
 // command i64[8], request_fields, rows, pages, frame, completion, C, H, row_stride, rows_per_slot, consumed_offset, hidden_offset,
 // partial_offset, page_stride, page_tokens, frame_lanes, token_capacity.
 void flare_restore(void *const *args);

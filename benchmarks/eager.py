@@ -8,9 +8,10 @@ import os
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from benchmarks.workload import CONCURRENCIES, DECODE_PROMPT_TOKENS, PREFILL_TOKENS, prompts
+from ignition.checkpoint import open_checkpoint
 from scripts.smollm2 import weights
 
 _DECODE_STEPS = 32
@@ -19,9 +20,7 @@ _DECODE_STEPS = 32
 def main() -> None:
     """Loads the model, measures and prints."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    path = weights()
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
-    model.eval()
+    model = _load()
     rates = {}
     with torch.inference_mode():
         for lanes in CONCURRENCIES:
@@ -31,12 +30,25 @@ def main() -> None:
     print(json.dumps(rates))
 
 
+def _load() -> PreTrainedModel:
+    """The canonical model with the weights that Flare's core holds too."""
+    checkpoint = open_checkpoint(str(weights()))
+    config = AutoConfig.for_model(**checkpoint.config)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    state = {name: checkpoint.read_rows(name, 0, info.rows) for name, info in checkpoint.tensors.items()}
+    # A tied vocabulary projection has no tensor of its own; anything else that is missing is an error.
+    state.setdefault("lm_head.weight", state["model.embed_tokens.weight"])
+    model.load_state_dict(state)
+    checkpoint.close()
+    return model.eval()
+
+
 def _decode_rate(model: PreTrainedModel, lanes: int) -> float:
     cache = DynamicCache()
     step = torch.tensor(prompts(lanes, DECODE_PROMPT_TOKENS, seed=lanes))
     started = 0.0
     for index in range(_DECODE_STEPS + 1):
-        logits = model(step, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        logits = model(step, cache=cache, use_cache=True, logits_to_keep=1).logits
         step = logits[:, -1].argmax(-1, keepdim=True)
         if index == 0:
             started = time.perf_counter()

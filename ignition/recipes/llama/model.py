@@ -33,6 +33,10 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the sequence."""
 
 
+HEAD_DIM_MULTIPLE, HEAD_DIM_MAX = 16, 256
+"""Head widths that the attention component takes."""
+
+
 def build(checkpoint: Checkpoint, fingerprint: str) -> PreparedModel:
     """The model of a checkpoint, with no weight placed yet.
 
@@ -98,10 +102,10 @@ def checked_geometry(config: PreTrainedConfig, checkpoint: Checkpoint) -> ModelG
     """The sizes that storage and programs follow from."""
     heads, key_value_heads = config.num_attention_heads, config.num_key_value_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if heads % key_value_heads or head_dim % 2:
+    if heads % key_value_heads or head_dim % HEAD_DIM_MULTIPLE or head_dim > HEAD_DIM_MAX:
         raise UnsupportedModelError(
             f"{heads} query heads over {key_value_heads} key-value heads of width {head_dim} are not prepared: "
-            f"heads have to divide evenly and the width has to be even"
+            f"heads have to divide evenly, and the width to be a multiple of {HEAD_DIM_MULTIPLE} up to {HEAD_DIM_MAX}"
         )
     tokens = Tokenizer.from_buffer(checkpoint.frontend.tokenizer).get_vocab_size(with_added_tokens=True)
     if tokens > config.vocab_size or max(checkpoint.frontend.eos_tokens) >= config.vocab_size:

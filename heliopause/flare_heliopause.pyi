@@ -9,8 +9,8 @@ class HeliopauseError(RuntimeError):
 class Arena:
     """Zero-filled memory at exactly `address`, as a writable buffer of bytes.
 
-    Make tensors of slices: `torch.frombuffer(memoryview(arena)[start:end], dtype=...)`. The slice keeps the
-    memory mapped for as long as the tensor lives; a tensor made of the arena itself does not hold `close` back.
+    Make tensors of slices: `torch.frombuffer(memoryview(arena)[start:end], dtype=...)`. The slice keeps
+    the memory mapped for as long as the tensor lives; a tensor of the arena itself does not hold `close` back.
     """
 
     def __init__(self, address: int, nbytes: int) -> None:

@@ -119,6 +119,39 @@ pub struct StateLayout {
     pub pages_per_request_max: u32,
 }
 
+impl ValueSource {
+    /// Whether the runtime writes it; launches write the others.
+    pub fn is_uploaded(self) -> bool {
+        match self {
+            Self::Frame
+            | Self::LaneSlots
+            | Self::LaneEpochs
+            | Self::LaneMasked
+            | Self::GrammarMasks
+            | Self::PrefillCommand
+            | Self::PrefillTokens
+            | Self::AdmissionCommand
+            | Self::AdmissionFields
+            | Self::AdmissionParameters
+            | Self::AdmissionPrompt
+            | Self::AdmissionBiasTokens
+            | Self::AdmissionBiasValues
+            | Self::StateCommand
+            | Self::PageTable => true,
+            Self::Unspecified
+            | Self::RequestFields
+            | Self::RequestParameters
+            | Self::Histogram
+            | Self::BiasTokens
+            | Self::BiasValues
+            | Self::Completion
+            | Self::LogprobTokens
+            | Self::LogprobValues
+            | Self::Logits => false,
+        }
+    }
+}
+
 impl StateLayout {
     /// The first live row of a slot.
     pub fn live_row(&self, slot: SlotId) -> RowId {

@@ -66,6 +66,9 @@ pub enum DeviceError {
     /// A copy leaves the memory that is mapped for it, or writes to what is read-only.
     #[error("{bytes} bytes at {address:#x} leave the memory that may be accessed there")]
     Unmapped { address: u64, bytes: u64 },
+    /// A core's machine code could not be loaded.
+    #[error("module `{module}` cannot be loaded: {reason}")]
+    Module { module: String, reason: String },
     /// The operating system or driver refused an operation.
     #[error("{operation} failed with {name} ({code}): {description}")]
     Driver { operation: String, code: i64, name: String, description: String },

@@ -1,1 +1,11 @@
-//! Physical budgets and load-time sizing of rows and pages.
+//! Physical budgets, load-time sizing of rows and pages, and loading a core within them.
+//!
+//! How much memory the machine has is read here; what a core makes of it is [`plan`], a pure function. Nothing is resized after
+//! loading.
+
+mod load;
+mod machine;
+mod sizing;
+
+pub use load::{LoadError, LoadedCore, MemoryOptions, load, open_for_this_machine};
+pub use sizing::{Budget, MemoryError, MemoryPlan, plan};

@@ -110,14 +110,13 @@ impl Mapping {
         self.writable
     }
 
-    /// Asks the operating system to read a file's bytes ahead, without waiting for them.
-    pub fn read_ahead(&self) {
-        // SAFETY: WILLNEED changes no memory, and the range is this mapping's.
-        let advised =
-            unsafe { rustix::mm::madvise(self.address.as_ptr(), self.backed_bytes, Advice::WillNeed) };
-        if let Err(errno) = advised {
-            tracing::debug!(%errno, "read-ahead was refused; pages are read when they are first touched");
-        }
+    /// Reads `bytes` of a file from `offset_bytes` on into memory, so that touching them later neither waits nor faults.
+    pub fn populate(&self, offset_bytes: u64, bytes: u64) -> Result<(), DeviceError> {
+        let length = usize::try_from(bytes).map_err(|_| too_large(bytes))?;
+        let start = self.locate(offset_bytes, length, true)?;
+        // SAFETY: populating changes no memory, and `locate` found the range within this mapping.
+        unsafe { rustix::mm::madvise(start.cast(), length, Advice::LinuxPopulateRead) }
+            .map_err(|errno| system_error(format!("reading {bytes} bytes ahead"), errno))
     }
 
     /// Copies `bytes` to `offset_bytes`, which must lie in the backed, writable part.
@@ -241,7 +240,7 @@ mod tests {
         file.write_all(&[1; 4096]).unwrap();
         file.write_all(&[2; 4096]).unwrap();
         let mapping = Mapping::file(BASE + 0x3000_0000, 4096, &file, 4096).unwrap();
-        mapping.read_ahead();
+        mapping.populate(0, 4096).unwrap();
         let mut read = [0u8; 2];
         // SAFETY: no kernel runs in this test.
         unsafe { mapping.read(4094, &mut read) }.unwrap();

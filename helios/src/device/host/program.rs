@@ -1,0 +1,53 @@
+//! Programs, flattened to what the execution thread needs: entry points and their arguments.
+#![expect(unsafe_code, reason = "calling a core's machine code")]
+
+use std::ffi::c_void;
+use std::ops::Range;
+
+use super::module::{Entry, Module};
+use crate::core::contract::BoundContract;
+use crate::device::DeviceError;
+
+/// One program: its calls in order, and the arguments of all of them in one run of memory.
+pub struct HostProgram {
+    calls: Vec<Call>,
+    arguments: Vec<u64>,
+}
+
+struct Call {
+    entry: Entry,
+    arguments: Range<usize>,
+}
+
+impl HostProgram {
+    /// Resolves the kernels of a core and flattens its programs, in the contract's order.
+    pub fn build_all(contract: &BoundContract, modules: &[Module]) -> Result<Vec<Self>, DeviceError> {
+        let kernels = contract.kernels.iter();
+        let entries: Vec<Entry> = kernels
+            .map(|kernel| modules[kernel.module as usize].entry(&kernel.symbol))
+            .collect::<Result<_, _>>()?;
+        Ok(contract.programs.iter().map(|program| Self::build(&program.nodes, &entries)).collect())
+    }
+
+    /// Runs every call, one after another.
+    ///
+    /// # Safety
+    /// The core's regions are mapped, and nothing else reads or writes what the program writes.
+    pub unsafe fn run(&self) {
+        for call in &self.calls {
+            let arguments = self.arguments[call.arguments.clone()].as_ptr().cast::<*mut c_void>();
+            // SAFETY: the entry was prepared for these arguments; their memory is mapped and ours by the caller's promise.
+            unsafe { (call.entry)(arguments) };
+        }
+    }
+
+    fn build(nodes: &[crate::core::contract::Node], entries: &[Entry]) -> Self {
+        let mut arguments = Vec::with_capacity(nodes.iter().map(|node| node.arguments.len()).sum());
+        let calls = nodes.iter().map(|node| {
+            let start = arguments.len();
+            arguments.extend_from_slice(&node.arguments);
+            Call { entry: entries[node.kernel as usize], arguments: start..arguments.len() }
+        });
+        Self { calls: calls.collect(), arguments }
+    }
+}

@@ -163,7 +163,9 @@ def test_models_are_named_in_recipes_alone() -> None:
 
 
 def test_unsafe_code_stays_at_the_edges() -> None:
-    files = [path for path in tracked("helios/*.rs", "flare/*.rs") if not name(path).startswith("helios/src/device/")]
+    # A counting allocator is an unsafe interface, and the proof that steps allocate nothing needs one.
+    edges = ("helios/src/device/", "helios/tests/steady_state.rs")
+    files = [path for path in tracked("helios/*.rs", "flare/*.rs") if not name(path).startswith(edges)]
     check_none(lines_matching(files, r"\bunsafe\s*(\{|fn\b|impl\b)|#!?\[(allow|expect)\(unsafe_code"))
 
 

@@ -47,7 +47,7 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
         ids: Arc::new(AtomicU64::new(1)),
         limits,
     };
-    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, failure })
+    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, limits, failure })
 }
 
 /// A cheap, cloneable handle to the model thread.
@@ -185,6 +185,7 @@ pub struct EngineReceiver {
     pub commands: mpsc::Receiver<EngineCommand>,
     /// Where the model thread publishes its counters after every pass.
     pub stats: watch::Sender<EngineStats>,
+    pub limits: EngineLimits,
     failure: Arc<OnceLock<EngineError>>,
 }
 

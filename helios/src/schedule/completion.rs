@@ -39,7 +39,7 @@ impl Scheduler {
         }
         let step = self.in_flight.pop_front().expect("the front was just read");
         for (index, (lane, record)) in (0..).zip(step.lanes.iter().zip(records)) {
-            self.apply(index, lane, record);
+            self.apply(step.frame, index, lane, record);
         }
         self.pages.complete(step.id);
         self.slots.complete(step.id);
@@ -54,14 +54,14 @@ impl Scheduler {
     }
 
     /// A token that comes after its request's end never happened.
-    fn apply(&mut self, index: u32, lane: &Lane, record: &Record) {
+    fn apply(&mut self, frame: u32, index: u32, lane: &Lane, record: &Record) {
         if self.holder(lane).is_none() {
             return;
         }
         let one = self.running[lane.slot.0 as usize].as_mut().expect("the lane has a holder");
         if let Some(token) = record.token {
             one.sequence.generated.push(token);
-            self.outputs.push(Output::Token { request: lane.request, token, lane: index });
+            self.outputs.push(Output::Token { request: lane.request, token, frame, lane: index });
         }
         if let Some(finish) = record.finish {
             self.end(lane.slot, Ending::Finished(finish));

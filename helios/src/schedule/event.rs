@@ -19,8 +19,6 @@ pub enum Event<'a> {
     Cancel { request: RequestId },
     /// The oldest step in flight is complete; one record for each of its lanes, in order.
     Completed { records: &'a [Record] },
-    /// The device failed: nothing in flight will complete, and nothing can be submitted.
-    ExecutionFailed,
     /// Admit nothing new, and end what still runs after `drain`.
     Shutdown { drain: Duration },
 }
@@ -65,7 +63,8 @@ pub enum Output {
     Token {
         request: RequestId,
         token: TokenId,
-        /// Of the step that was completed.
+        /// Where the completed step's records have what else is known of the token.
+        frame: u32,
         lane: u32,
     },
     Ended {
@@ -82,7 +81,6 @@ pub enum Ending {
     Cancelled,
     /// The drain time was over.
     ShutDown,
-    ExecutionFailed,
 }
 
 /// Why a request was not taken.
@@ -102,5 +100,4 @@ pub enum Rejection {
         pages_max: u32,
     },
     ShuttingDown,
-    ExecutionFailed,
 }

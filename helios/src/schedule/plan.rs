@@ -19,9 +19,6 @@ impl Scheduler {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.end_all(Ending::ShutDown);
         }
-        if self.is_failed {
-            return None;
-        }
         while self.grow() {
             if !self.in_flight.is_empty() {
                 return None;

@@ -41,7 +41,6 @@ pub struct Scheduler {
     pub(super) outputs: Vec<Output>,
     /// Set by a shutdown: when what still runs is ended.
     pub(super) deadline: Option<Duration>,
-    pub(super) is_failed: bool,
     pub(super) preemptions: u64,
     pub(super) prefilled_tokens: u64,
 }
@@ -81,7 +80,6 @@ impl Scheduler {
             order: Vec::with_capacity(slots),
             outputs: Vec::new(),
             deadline: None,
-            is_failed: false,
             preemptions: 0,
             prefilled_tokens: 0,
             geometry,
@@ -100,10 +98,6 @@ impl Scheduler {
             }
             Event::Cancel { request } => self.cancel(request),
             Event::Completed { records } => return self.complete(records),
-            Event::ExecutionFailed => {
-                self.is_failed = true;
-                self.end_all(Ending::ExecutionFailed);
-            }
             Event::Shutdown { drain } => {
                 self.deadline = Some(now.saturating_add(drain));
                 while let Some(sequence) = self.waiting.remove_first(|sequence| !sequence.is_announced) {
@@ -156,9 +150,6 @@ impl Scheduler {
         prompt: Arc<[TokenId]>,
         output_tokens_max: u32,
     ) -> Result<Sequence, Rejection> {
-        if self.is_failed {
-            return Err(Rejection::ExecutionFailed);
-        }
         if self.deadline.is_some() {
             return Err(Rejection::ShuttingDown);
         }

@@ -7,7 +7,9 @@
 //!
 //! `FLARE_SIM_SEEDS=5000 cargo test sim` runs more seeds, `FLARE_SIM_SEED=17` replays one.
 
+pub(crate) mod core;
 pub(crate) mod device;
+pub(crate) mod executor;
 pub(crate) mod model;
 pub(crate) mod random;
 mod workload;

@@ -57,9 +57,7 @@ struct Simulation {
     vocabulary: u32,
     clients: BTreeMap<RequestId, Client>,
     arrivals_left: u32,
-    fails_after_steps: Option<u32>,
     shuts_down_after_arrivals: Option<u32>,
-    is_failed: bool,
     is_shut_down: bool,
     coverage: Coverage,
 }
@@ -79,9 +77,7 @@ impl Simulation {
             vocabulary,
             clients: BTreeMap::new(),
             arrivals_left,
-            fails_after_steps: random.chance(10).then(|| random.within(0..=100)),
             shuts_down_after_arrivals: random.chance(15).then(|| random.within(0..=arrivals_left)),
-            is_failed: false,
             is_shut_down: false,
             coverage: Coverage::default(),
             geometry,
@@ -92,10 +88,6 @@ impl Simulation {
     fn run(mut self) -> Coverage {
         for _ in 0..TICKS_MAX {
             if self.arrivals_left == 0 && self.scheduler.is_idle() {
-                self.check_end();
-                return self.coverage;
-            }
-            if self.is_failed && self.arrivals_left == 0 {
                 self.check_end();
                 return self.coverage;
             }
@@ -123,7 +115,6 @@ impl Simulation {
             self.submit();
         }
         if let Some(records) = self.device.complete(self.now) {
-            assert!(!self.is_failed, "a failed device completes nothing");
             self.handle(Event::Completed { records: &records });
         }
     }
@@ -144,18 +135,9 @@ impl Simulation {
             Operation::Decode { .. } if !self.device.is_idle() => self.coverage.saw("pipelined decode"),
             Operation::Decode { .. } => self.coverage.saw("decode"),
         }
-        let fails = self.fails_after_steps.is_some_and(|steps| step.id.0 >= u64::from(steps));
-        if !fails {
-            let duration = Duration::from_micros(u64::from(self.random.within(0..=8000)));
-            self.device.submit(step, self.now + duration);
-        }
+        let duration = Duration::from_micros(u64::from(self.random.within(0..=8000)));
+        self.device.submit(step, self.now + duration);
         self.settle();
-        if fails && !self.is_failed {
-            self.is_failed = true;
-            self.device = SimDevice::new(&self.geometry, self.vocabulary);
-            self.coverage.saw("failed launch");
-            self.handle(Event::ExecutionFailed);
-        }
     }
 
     fn arrive(&mut self) {
@@ -247,14 +229,12 @@ impl Simulation {
                     Rejection::PromptTooLong { .. } => "prompt too long",
                     Rejection::PoolTooSmall { .. } => "pool too small",
                     Rejection::ShuttingDown => "refused at shutdown",
-                    Rejection::ExecutionFailed => "refused after a failure",
                 });
             }
             Ending::Cancelled if !client.is_admitted => self.coverage.saw("cancelled while waiting"),
             Ending::Cancelled if client.tokens.is_empty() => self.coverage.saw("cancelled in prefill"),
             Ending::Cancelled => self.coverage.saw("cancelled in decode"),
             Ending::ShutDown => self.coverage.saw("ended by shutdown"),
-            Ending::ExecutionFailed => self.coverage.saw("ended by a failure"),
         }
     }
 
@@ -270,9 +250,7 @@ impl Simulation {
         }
         let stats = self.scheduler.stats();
         assert_eq!((stats.running, stats.waiting), (0, 0));
-        if !self.is_failed {
-            assert_eq!((stats.pages_free, stats.slots_free), (stats.pages, stats.slots));
-        }
+        assert_eq!((stats.pages_free, stats.slots_free), (stats.pages, stats.slots));
         *self.coverage.counts.entry("preemption").or_default() += stats.preemptions;
     }
 }
@@ -337,9 +315,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "decode",
         "empty",
         "end token",
-        "ended by a failure",
         "ended by shutdown",
-        "failed launch",
         "last chunk",
         "length",
         "longer than the pool",
@@ -349,7 +325,6 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "prompt too long",
         "queue full",
         "readmission",
-        "refused after a failure",
         "refused at shutdown",
     ];
     for what in expected {

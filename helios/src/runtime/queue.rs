@@ -1,0 +1,73 @@
+//! The device and the fences of what was submitted to it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
+
+/// Longest that one step may take; beyond it the device counts as failed.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// An executor whose launches are waited for in order.
+pub(super) struct DeviceQueue {
+    executor: Box<dyn Executor>,
+    /// Of launches not yet waited for, oldest first.
+    fences: VecDeque<Fence>,
+}
+
+impl DeviceQueue {
+    pub(super) fn new(executor: Box<dyn Executor>, launches_max: u32) -> Self {
+        Self { executor, fences: VecDeque::with_capacity(launches_max as usize) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.fences.is_empty()
+    }
+
+    pub(super) fn upload(
+        &mut self,
+        buffer: BufferId,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.with_room(|executor| executor.upload(buffer, offset_bytes, bytes))
+    }
+
+    pub(super) fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError> {
+        let fence = self.with_room(|executor| executor.launch(program))?;
+        self.fences.push_back(fence);
+        Ok(())
+    }
+
+    /// Blocks until the oldest launch is complete.
+    pub(super) fn wait_oldest(&mut self) -> Result<(), DeviceError> {
+        let Some(&fence) = self.fences.front() else { return Ok(()) };
+        self.executor.wait(fence, STEP_TIMEOUT)?;
+        self.fences.pop_front();
+        Ok(())
+    }
+
+    /// Reads what a launch that was waited for wrote, and none in flight writes again.
+    pub(super) fn read(
+        &mut self,
+        buffer: BufferId,
+        offset_bytes: u64,
+        into: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        self.executor.read(buffer, offset_bytes, into)
+    }
+
+    /// Waits for one launch after another while the device's own queue is full.
+    fn with_room<T>(
+        &mut self,
+        mut operation: impl FnMut(&mut dyn Executor) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        for &fence in &self.fences {
+            match operation(&mut *self.executor) {
+                Err(DeviceError::Busy { .. }) => self.executor.wait(fence, STEP_TIMEOUT)?,
+                outcome => return outcome,
+            }
+        }
+        operation(&mut *self.executor)
+    }
+}

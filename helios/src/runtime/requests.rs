@@ -1,0 +1,188 @@
+//! Requests as the model thread keeps them: what was asked, who listens, and what they are told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::core::contract::Limits;
+use crate::ids::{RequestId, TokenId};
+use crate::schedule::{Ending, Finish, Rejection};
+
+use super::engine::{
+    EngineError, FinishReason, GenerationEvent, GenerationRequest, SampledToken, Submission, WaitingPlace,
+};
+
+/// A request and its listener.
+#[derive(Debug)]
+struct Client {
+    request: GenerationRequest,
+    events: mpsc::Sender<GenerationEvent>,
+    /// Room for the last event, taken at the start so that it always arrives.
+    last: mpsc::OwnedPermit<GenerationEvent>,
+    cancelled: Arc<AtomicBool>,
+    /// Held until admission.
+    place: Option<WaitingPlace>,
+    is_slow: bool,
+}
+
+/// Every request that has not ended, and counts of those that have.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    clients: BTreeMap<RequestId, Client>,
+    pub(super) finished: u64,
+    pub(super) cancelled: u64,
+    pub(super) failed: u64,
+    pub(super) tokens: u64,
+}
+
+impl Requests {
+    /// Keeps a submission; `false` when nobody listens to it any more.
+    pub(super) fn insert(&mut self, submission: Submission) -> bool {
+        let Submission { id, request, events, cancelled, place } = submission;
+        let Ok(last) = events.clone().try_reserve_owned() else {
+            self.cancelled += 1;
+            return false;
+        };
+        let client = Client { request, events, last, cancelled, place: Some(place), is_slow: false };
+        self.clients.insert(id, client);
+        true
+    }
+
+    /// Tells a submission that it is not taken.
+    pub(super) fn refuse(&mut self, submission: &Submission, error: EngineError) {
+        self.failed += 1;
+        if submission.events.try_send(GenerationEvent::Failed(error)).is_err() {
+            tracing::debug!(request = %submission.id, "a refused request's listener has gone");
+        }
+    }
+
+    /// Every request that the scheduler knows is here.
+    pub(super) fn request(&self, id: RequestId) -> &GenerationRequest {
+        &self.clients.get(&id).expect("the scheduler plans requests that have not ended").request
+    }
+
+    /// Appends the requests whose listener has gone or has fallen behind.
+    pub(super) fn leavers(&self, into: &mut Vec<RequestId>) {
+        into.extend(self.clients.iter().filter(|(_, client)| client.leaves()).map(|(&id, _)| id));
+    }
+
+    pub(super) fn admitted(&mut self, id: RequestId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.place = None;
+            client.tell(GenerationEvent::Admitted { cached_tokens: 0 });
+        }
+    }
+
+    pub(super) fn sampled(&mut self, id: RequestId, token: SampledToken) {
+        self.tokens += 1;
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.tell(GenerationEvent::Token(token));
+        }
+    }
+
+    /// Tells a request its end.
+    pub(super) fn ended(&mut self, id: RequestId, ending: Ending) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        let error = match ending {
+            Ending::Finished(finish) => {
+                self.finished += 1;
+                client.last.send(GenerationEvent::Finished(finish_reason(finish)));
+                return;
+            }
+            Ending::Cancelled if client.is_slow => {
+                EngineError::SlowConsumer { events_max: client.events.max_capacity() as u32 }
+            }
+            Ending::Cancelled => {
+                self.cancelled += 1;
+                return;
+            }
+            Ending::Rejected(rejection) => rejected(rejection),
+            Ending::ShutDown => EngineError::ShuttingDown,
+        };
+        self.failed += 1;
+        client.last.send(GenerationEvent::Failed(error));
+    }
+
+    /// Fails every request that is left.
+    pub(super) fn fail_all(&mut self, error: &EngineError) {
+        while let Some((_, client)) = self.clients.pop_first() {
+            self.failed += 1;
+            client.last.send(GenerationEvent::Failed(error.clone()));
+        }
+    }
+}
+
+impl Client {
+    fn leaves(&self) -> bool {
+        self.is_slow || self.cancelled.load(Ordering::Acquire) || self.events.is_closed()
+    }
+
+    /// A listener that has gone is found by `leaves`; one that has no room is behind and loses its request.
+    fn tell(&mut self, event: GenerationEvent) {
+        if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
+            self.is_slow = true;
+        }
+    }
+}
+
+/// Refuses what would make a program read or write outside its buffers, or sample from no distribution.
+///
+/// # Errors
+/// `Unsupported`, naming the field.
+pub(super) fn check(request: &GenerationRequest, limits: &Limits) -> Result<(), EngineError> {
+    let sampling = &request.sampling;
+    let is_token = |token: &TokenId| token.0 < limits.vocabulary;
+    let finite = [sampling.presence_penalty, sampling.frequency_penalty];
+    let bias_values = sampling.logit_bias.iter().map(|entry| entry.1);
+    let problem = if request.prompt.is_empty() || request.output_tokens_max == 0 {
+        "the prompt and output_tokens_max must not be empty".into()
+    } else if let Some(token) = request.prompt.iter().find(|token| !is_token(token)) {
+        format!("prompt token {token} is not below the vocabulary's {}", limits.vocabulary)
+    } else if let Some((token, _)) = sampling.logit_bias.iter().find(|(token, _)| !is_token(token)) {
+        format!("logit_bias token {token} is not below the vocabulary's {}", limits.vocabulary)
+    } else if sampling.logit_bias.len() > limits.bias_entries_max as usize {
+        let entries = sampling.logit_bias.len();
+        format!("logit_bias has {entries} entries and the core takes {}", limits.bias_entries_max)
+    } else if let Some(count) = request.logprobs.filter(|&count| count > limits.logprobs_max) {
+        format!("{count} logprobs are asked for and the core reports {}", limits.logprobs_max)
+    } else if request.logprobs.is_some() && limits.logprobs_max == 0 {
+        "logprobs are asked for and the core reports none".into()
+    } else if !(sampling.temperature.is_finite() && sampling.temperature > 0.0) {
+        format!("temperature is {} and must be positive", sampling.temperature)
+    } else if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
+        format!("top_p is {} and must be above 0 and at most 1", sampling.top_p)
+    } else if !(0.0..=1.0).contains(&sampling.min_p) {
+        format!("min_p is {} and must be from 0 to 1", sampling.min_p)
+    } else if !(sampling.repetition_penalty.is_finite() && sampling.repetition_penalty > 0.0) {
+        format!("repetition_penalty is {} and must be positive", sampling.repetition_penalty)
+    } else if !finite.into_iter().chain(bias_values).all(f32::is_finite) {
+        "penalties and logit_bias values must be finite".into()
+    } else {
+        return Ok(());
+    };
+    Err(EngineError::Unsupported(problem))
+}
+
+fn finish_reason(finish: Finish) -> FinishReason {
+    match finish {
+        Finish::EndToken => FinishReason::EndToken,
+        Finish::Length => FinishReason::Length,
+    }
+}
+
+fn rejected(rejection: Rejection) -> EngineError {
+    match rejection {
+        Rejection::QueueFull { waiting } => EngineError::QueueFull { waiting },
+        Rejection::Empty => {
+            EngineError::Unsupported("the prompt and output_tokens_max must not be empty".into())
+        }
+        Rejection::PromptTooLong { prompt_tokens, context_tokens_max } => {
+            EngineError::PromptTooLong { prompt_tokens, context_tokens_max }
+        }
+        Rejection::PoolTooSmall { pages, pages_max } => EngineError::PoolTooSmall { pages, pages_max },
+        Rejection::ShuttingDown => EngineError::ShuttingDown,
+    }
+}

@@ -1,0 +1,259 @@
+//! The model thread.
+//!
+//! One pass: take commands, cancel what nobody listens to, submit steps until the device or the scheduler has enough, and
+//! wait for the oldest. Without requests it blocks on the command queue and uses no CPU. A failure of the device, of a
+//! record, or of this code ends the thread: the first failure is kept, every request is told of it, and later submissions are
+//! refused with it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::error::TryRecvError;
+
+use crate::core::contract::{BoundContract, Limits};
+use crate::device::Executor;
+use crate::ids::RequestId;
+use crate::schedule::{Event, GeometryError, Output, Scheduler, SchedulerLimits};
+
+use super::completion::CompletionReader;
+use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
+use super::pack::{BindError, Packer, geometry};
+use super::queue::DeviceQueue;
+use super::requests::{Requests, check};
+
+/// Why the model thread cannot start on a core.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    #[error("the model thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// The model thread; it ends after [`super::engine::Engine::shutdown`], after a failure, or when every handle is gone and
+/// no request is left.
+#[derive(Debug)]
+pub struct Worker {
+    thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// Starts the thread on a device that holds `pages` KV pages.
+    ///
+    /// # Errors
+    /// A core that lacks a buffer, a program or a usable capacity, or a thread that cannot be made.
+    pub fn start(
+        contract: &BoundContract,
+        pages: u32,
+        executor: Box<dyn Executor>,
+        receiver: EngineReceiver,
+    ) -> Result<Self, WorkerError> {
+        let geometry = geometry(contract, pages);
+        let limits =
+            SchedulerLimits { waiting_max: receiver.limits.waiting_max, ..SchedulerLimits::default() };
+        let mut device = DeviceQueue::new(executor, geometry.frames);
+        let mut model_thread = ModelThread {
+            packer: Packer::new(contract)?,
+            reader: CompletionReader::new(contract)?,
+            scheduler: Scheduler::new(geometry, limits)?,
+            requests: Requests::default(),
+            limits: contract.limits,
+            receiver,
+            leavers: Vec::new(),
+            started: now(),
+            is_closing: false,
+        };
+        // Counters are there before the first request can ask for them.
+        model_thread.publish();
+        // The device stays outside the unwind boundary: it is dropped, and so drained, after every request was told.
+        let body = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| model_thread.run(&mut device)));
+            model_thread.end(outcome.unwrap_or_else(|_| {
+                Err(EngineError::Execution("the model thread panicked; its log says where".into()))
+            }));
+        };
+        let thread = std::thread::Builder::new().name("flare-model".into()).spawn(body)?;
+        Ok(Self { thread })
+    }
+
+    /// Waits until the thread has ended and the device is dropped.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("the device panicked while it was dropped");
+        }
+    }
+}
+
+struct ModelThread {
+    scheduler: Scheduler,
+    packer: Packer,
+    reader: CompletionReader,
+    requests: Requests,
+    limits: Limits,
+    receiver: EngineReceiver,
+    leavers: Vec<RequestId>,
+    started: Instant,
+    /// Whether the thread ends once it is idle.
+    is_closing: bool,
+}
+
+impl ModelThread {
+    fn run(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
+        loop {
+            self.publish();
+            self.take_commands()?;
+            self.cancel_leavers()?;
+            self.submit_steps(device)?;
+            self.deliver(device)?;
+            if !device.is_empty() {
+                self.complete_oldest(device)?;
+                self.deliver(device)?;
+                continue;
+            }
+            assert!(self.scheduler.is_idle(), "a device with nothing to do is given whatever work there is");
+            if self.is_closing {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what has arrived; blocks for the next command only when there is nothing else to do.
+    fn take_commands(&mut self) -> Result<(), EngineError> {
+        if self.scheduler.is_idle() && !self.is_closing {
+            match self.receiver.commands.blocking_recv() {
+                Some(command) => self.take(command)?,
+                None => self.is_closing = true,
+            }
+        }
+        loop {
+            match self.receiver.commands.try_recv() {
+                Ok(command) => self.take(command)?,
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    self.is_closing = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, command: EngineCommand) -> Result<(), EngineError> {
+        match command {
+            EngineCommand::Submit(submission) => self.accept(submission),
+            EngineCommand::Shutdown { drain_timeout_ms } => {
+                self.is_closing = true;
+                self.handle(Event::Shutdown { drain: Duration::from_millis(drain_timeout_ms) })
+            }
+        }
+    }
+
+    fn accept(&mut self, submission: Submission) -> Result<(), EngineError> {
+        if let Err(error) = check(&submission.request, &self.limits) {
+            self.requests.refuse(&submission, error);
+            return Ok(());
+        }
+        let request = submission.id;
+        let prompt = Arc::clone(&submission.request.prompt);
+        let output_tokens_max = submission.request.output_tokens_max;
+        if !self.requests.insert(submission) {
+            return Ok(());
+        }
+        self.handle(Event::Submit { request, prompt, output_tokens_max })
+    }
+
+    fn cancel_leavers(&mut self) -> Result<(), EngineError> {
+        let mut leavers = std::mem::take(&mut self.leavers);
+        self.requests.leavers(&mut leavers);
+        for request in leavers.drain(..) {
+            self.handle(Event::Cancel { request })?;
+        }
+        self.leavers = leavers;
+        Ok(())
+    }
+
+    fn submit_steps(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
+        while let Some(step) = self.scheduler.plan(self.started.elapsed()) {
+            let request = self.requests.request(step.lanes[0].request);
+            self.packer.submit(device, step, request).map_err(execution)?;
+        }
+        Ok(())
+    }
+
+    fn complete_oldest(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
+        device.wait_oldest().map_err(execution)?;
+        let step = self.scheduler.oldest_in_flight().expect("a fence belongs to a step in flight");
+        let records = self.reader.read(device, step).map_err(execution)?;
+        let now = self.started.elapsed();
+        self.scheduler.handle(Event::Completed { records }, now).map_err(execution)
+    }
+
+    fn handle(&mut self, event: Event<'_>) -> Result<(), EngineError> {
+        self.scheduler.handle(event, self.started.elapsed()).map_err(execution)
+    }
+
+    /// Tells requests what has happened. Logprobs are read now, before a later step may write the same frame.
+    fn deliver(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
+        for output in self.scheduler.drain_outputs() {
+            match output {
+                Output::Admitted { request } => self.requests.admitted(request),
+                Output::Token { request, token, frame, lane } => {
+                    let logprobs = self.reader.logprobs(device, frame, lane).map_err(execution)?;
+                    self.requests.sampled(request, SampledToken { token, logprobs });
+                }
+                Output::Ended { request, ending } => self.requests.ended(request, ending),
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let scheduler = self.scheduler.stats();
+        self.receiver.stats.send_modify(|stats| {
+            stats.requests_running = scheduler.running;
+            stats.requests_waiting = scheduler.waiting;
+            stats.slots_free = scheduler.slots_free;
+            stats.slots_max = scheduler.slots;
+            stats.pages_free = scheduler.pages_free;
+            stats.pages_max = scheduler.pages;
+            stats.requests_finished = self.requests.finished;
+            stats.requests_cancelled = self.requests.cancelled;
+            stats.requests_failed = self.requests.failed;
+            stats.prompt_tokens_computed = scheduler.prefilled_tokens;
+            stats.tokens_generated = self.requests.tokens;
+        });
+    }
+
+    /// Leaves no request without an answer: neither those that run after a failure nor those still in the queue.
+    fn end(mut self, outcome: Result<(), EngineError>) {
+        let refusal = match outcome {
+            Ok(()) => EngineError::ShuttingDown,
+            Err(failure) => {
+                tracing::error!(%failure, "the engine has failed");
+                self.receiver.fail(failure.clone());
+                failure
+            }
+        };
+        self.requests.fail_all(&refusal);
+        self.receiver.commands.close();
+        while let Ok(command) = self.receiver.commands.try_recv() {
+            if let EngineCommand::Submit(submission) = command {
+                self.requests.refuse(&submission, refusal.clone());
+            }
+        }
+        self.publish();
+        self.receiver.stats.send_modify(|stats| stats.requests_running = 0);
+    }
+}
+
+fn execution(error: impl std::error::Error) -> EngineError {
+    EngineError::Execution(error.to_string())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the model thread is the shell that reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

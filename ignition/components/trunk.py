@@ -10,16 +10,16 @@ from ignition.components.embedding import Embedding
 class Trunk(nn.Module):
     """Runs the canonical forward of a text model whose weighted modules are components."""
 
-    def __init__(self, model: nn.Module, embedding: Embedding) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        assert isinstance(model.embed_tokens, Embedding), "the model's embedding is not a component yet"
         self.model = model
-        self.embedding = embedding
         model.config._attn_implementation = IMPLEMENTATION  # type: ignore[union-attr]
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
         """tokens and positions i64[1, T], token_slots i64[T] to the final normalized hidden state, bf16[1, T, H]."""
         result = self.model(
-            inputs_embeds=self.embedding(tokens, token_slots),
+            inputs_embeds=self.model.embed_tokens(tokens, token_slots),
             position_ids=positions,
             use_cache=False,
             token_slots=token_slots,

@@ -68,6 +68,12 @@ class Region:
         self.tensors[name] = tensor
         return tensor
 
+    def reserve(self, size_bytes: int) -> None:
+        """Count the first `size_bytes` as used, for a region whose content another owner lays out."""
+        if size_bytes > self.reserved_bytes:
+            raise PreparationError(f"the {self.name} region would need {size_bytes} of {self.reserved_bytes} bytes")
+        self.used_bytes = max(self.used_bytes, size_bytes)
+
     def view(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on bytes of this region. It holds a memoryview of just these bytes, and through it the arena."""
         return torch.frombuffer(self.window(offset, prod(shape) * dtype.itemsize), dtype=dtype).view(tuple(shape))

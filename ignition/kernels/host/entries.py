@@ -6,7 +6,7 @@ an operator returns is allocated by it. A call is made in both cases: recording 
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -34,16 +34,20 @@ class EntryLibrary:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-        self._entries: dict[str, ctypes._NamedFuncPointer] = {}
+        self._entries: dict[str, Callable[..., None]] = {}
 
     def run(self, symbol: str, words: Sequence[int]) -> None:
         """Call an entry with argument words as they are."""
+        self.entry(symbol)((ctypes.c_uint64 * len(words))(*words))
+
+    def entry(self, symbol: str) -> Callable[..., None]:
+        """An entry, to be called with an array of argument words."""
         entry = self._entries.get(symbol)
         if entry is None:
             entry = getattr(self._library, symbol)
             entry.restype = None
             self._entries[symbol] = entry
-        entry((ctypes.c_uint64 * len(words))(*words))
+        return entry
 
     def measure_bytes(self, symbol: str, *sizes: int) -> int:
         """Call a size query: int64 arguments, an int64 result."""
@@ -65,9 +69,19 @@ def library() -> EntryLibrary:
     return _library
 
 
+def use(module: Path) -> None:
+    """Run entries from a core's module, which holds the operators and more, from here on."""
+    global _library
+    _library = EntryLibrary(module)
+
+
 def call(symbol: str, *arguments: Argument) -> None:
     """Run an entry; tensors pass as their addresses, floats in their low 32 bits, None as a null pointer."""
-    words = tuple(to_word(argument) for argument in arguments)
+    call_words(symbol, tuple(to_word(argument) for argument in arguments))
+
+
+def call_words(symbol: str, words: tuple[int, ...]) -> None:
+    """Run an entry on argument words as they are, and tell the recorder."""
     if _recorder is not None:
         _recorder.record(symbol, words)
     library().run(symbol, words)

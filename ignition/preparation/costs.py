@@ -1,0 +1,64 @@
+"""What each program costs, measured with every lane and token live."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+
+from ignition.preparation.driver import Driver, DriverLimits, Machine, Request
+
+TRIALS = 3
+DECODE_HISTORY_TOKENS = 32
+
+
+class TimedMachine:
+    """Keeps each program's fastest launch."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.fastest_ms: dict[str, float] = {}
+        self.upload = machine.upload
+        self.read = machine.read
+
+    def launch(self, program: str) -> None:
+        """Run and time a program."""
+        start = time.perf_counter()
+        self._machine.launch(program)
+        elapsed = (time.perf_counter() - start) * 1e3
+        self.fastest_ms[program] = min(elapsed, self.fastest_ms.get(program, elapsed))
+
+
+def measure_costs_ms(machine: Machine, limits: DriverLimits, programs: Iterable[str]) -> dict[str, float]:
+    """Milliseconds of each program's fastest of a few launches. The state is left as it comes out."""
+    timed = TimedMachine(machine)
+    driver = Driver(timed, limits)
+    generator = np.random.default_rng(0)
+
+    def admit(slot: int, count: int) -> Request:
+        count = min(count, limits.context_tokens_max - 1)
+        return driver.admit(slot, generator.integers(0, limits.vocabulary, count), logprobs=0)
+
+    first_row = 1 + limits.slots
+    for _ in range(TRIALS):
+        for capacity in limits.prefill_capacities:
+            request = admit(0, capacity)
+            driver.prefill(request, len(request.prompt), capacity=capacity, sample=True)
+            driver.reset(request)
+        history = min(DECODE_HISTORY_TOKENS, limits.context_tokens_max - len(limits.decode_capacities) - 1)
+        requests = [admit(slot, history) for slot in range(limits.slots)]
+        for request in requests:
+            driver.prefill(request, history, sample=True)
+        for capacity in limits.decode_capacities:
+            driver.decode(list(requests[:capacity]), capacity=capacity)
+        source = requests[0]
+        driver.snapshot(source, first_row)
+        for request in requests[1:]:
+            driver.reset(request)
+        driver.reset(source, keep_pages=source.consumed // limits.page_tokens)
+        target = admit(0, history)
+        driver.restore(target, source, first_row)
+        driver.resume(target)
+        driver.reset(target)
+    missing = sorted(set(programs) - timed.fastest_ms.keys())
+    assert not missing, f"no fixture launches {missing}"
+    return timed.fastest_ms

@@ -1,0 +1,41 @@
+"""The preparation report: what was measured, selected and used, as one JSON document beside the core."""
+
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+class ReportBuilder:
+    """Collects while preparation runs."""
+
+    def __init__(self) -> None:
+        self._phases_s: dict[str, float] = {}
+        self._sections: dict[str, Any] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a step; a step that runs again adds up."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases_s[name] = self._phases_s.get(name, 0.0) + time.monotonic() - start
+
+    def note(self, section: str, content: Any) -> None:
+        """Set a section."""
+        self._sections[section] = content
+
+    def note_selection(self, choices: Mapping[tuple[str, int], str], *, trials: int) -> None:
+        """The chosen entry of each kernel at each row count."""
+        plans: dict[str, dict[str, str]] = {}
+        for (kernel, rows), entry in sorted(choices.items()):
+            plans.setdefault(kernel, {})[str(rows)] = entry
+        self.note("selected_plans", {"trials": trials, "kernels": plans})
+
+    def as_json(self) -> dict[str, Any]:
+        """The report, with the peak resident size so far."""
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        phases = {name: round(seconds, 3) for name, seconds in self._phases_s.items()}
+        return {"phases_s": phases, "peak_resident_bytes": peak_kib * 1024, **self._sections}

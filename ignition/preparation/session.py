@@ -1,0 +1,221 @@
+"""The preparation of one model on the host: declare, prepare, bind, record.
+
+`RecordedPreparationSession` owns the regions from the first weight to the exported core. Its steps run in one order,
+each once: place, declare, compile, tune, capture. Addresses never change once given.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from ignition.components.attention import PagedCache, attach_cache
+from ignition.components.state import COMPLETION_FIELDS, TOKEN_CAPACITY, RequestState, StateLayout, ValueBuffers
+from ignition.components.weights import WeightTarget, place_weights
+from ignition.devices.host import build_module
+from ignition.errors import UsageError
+from ignition.kernels.host import entries
+from ignition.kernels.host.build import Builder, detect_tier
+from ignition.preparation.capture import (
+    Program,
+    ProgramPlan,
+    decode_capacities,
+    plan_programs,
+    prefill_capacities,
+)
+from ignition.preparation.compile import CompiledTrunk, compile_trunk
+from ignition.preparation.costs import measure_costs_ms
+from ignition.preparation.driver import DriverLimits
+from ignition.preparation.machine import LocalMachine, replay
+from ignition.preparation.model import PAGE_TOKENS, PREFILL_TOKENS_MIN, PreparationOptions, PreparedModel
+from ignition.preparation.record import Node, ProgramRecorder
+from ignition.preparation.report import ReportBuilder
+from ignition.preparation.storage import HOST_BASE, Storage, round_up
+from ignition.preparation.tuning import VariantTuner
+
+SNAPSHOT_ROWS = 4
+"""Snapshot rows that preparation backs, for verification."""
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """What a core is prepared for."""
+
+    requests_max: int
+    lanes_max: int
+    context_tokens_max: int
+    prefill: list[int]
+
+    @property
+    def prefill_tokens_max(self) -> int:
+        """The largest chunk."""
+        return self.prefill[-1]
+
+    @classmethod
+    def of(cls, options: PreparationOptions, model: PreparedModel) -> "Capacities":
+        """Options held against the model. Raises `UsageError`."""
+        context = options.context_tokens_max or model.geometry.context_tokens_max
+        if not 0 < context <= model.geometry.context_tokens_max:
+            raise UsageError(
+                f"--context {context} is not between 1 and {model.geometry.context_tokens_max}, the context of {model.name}"
+            )
+        if options.requests_max < 1:
+            raise UsageError(f"--max-concurrency {options.requests_max} is below 1")
+        chunk = min(options.prefill_tokens_max, round_up(context, PREFILL_TOKENS_MIN))
+        if chunk < PREFILL_TOKENS_MIN or chunk % PREFILL_TOKENS_MIN:
+            raise UsageError(f"--prefill-chunk-size {chunk} is not a multiple of {PREFILL_TOKENS_MIN}")
+        lanes = decode_capacities(options.requests_max)[-1]
+        return cls(options.requests_max, lanes, context, prefill_capacities(chunk))
+
+    @property
+    def fixture_pages(self) -> int:
+        """Pages that preparation backs: one long history and a few short ones."""
+        return -(-self.prefill_tokens_max // PAGE_TOKENS) + 2 * self.requests_max + 8
+
+
+class RecordedPreparationSession:
+    """See the module. Use as a context manager: leaving it gives the regions back."""
+
+    model: PreparedModel
+    capacities: Capacities
+    state: RequestState
+    trunk: CompiledTrunk
+    plans: list[ProgramPlan]
+    programs: list[Program]
+
+    def __init__(self, options: PreparationOptions, *, base: int = HOST_BASE) -> None:
+        self.options = options
+        self.builder = Builder(detect_tier())
+        self.report = ReportBuilder()
+        self.storage = Storage(base=base)
+        self.recorder = ProgramRecorder(self.storage)
+
+    def place(self, model: PreparedModel) -> dict[str, WeightTarget]:
+        """Give every weight its storage; targets by the name that the canonical checkpoint uses."""
+        allocate = self.storage.weights.allocate
+        targets = place_weights(model.trunk, allocate)
+        targets.update(place_weights(model.vocabulary, allocate, "lm_head."))
+        self.model = model
+        return targets
+
+    def declare(self) -> None:
+        """Lay out state and value buffers, and attach the pages to the attention modules."""
+        model, storage = self.model, self.storage
+        self.capacities = capacities = Capacities.of(self.options, model)
+        geometry = model.geometry
+        layout = StateLayout.causal(
+            layers=geometry.layers,
+            key_value_heads=geometry.key_value_heads,
+            head_dim=geometry.head_dim,
+            hidden=geometry.hidden,
+            page_tokens=PAGE_TOKENS,
+        )
+        buffers = ValueBuffers.allocate(
+            storage.io.allocate,
+            slots=capacities.requests_max,
+            lanes=capacities.lanes_max,
+            vocabulary=geometry.vocabulary,
+            context_tokens_max=capacities.context_tokens_max,
+            prefill_tokens_max=capacities.prefill_tokens_max,
+            page_tokens=PAGE_TOKENS,
+        )
+        rows = 1 + capacities.requests_max * layout.rows_per_slot + SNAPSHOT_ROWS
+        eos = model.frontend.eos_tokens
+        self.state = RequestState(
+            layout=layout,
+            buffers=buffers,
+            rows=storage.rows.allocate("rows", (rows * layout.row_stride,), torch.uint8),
+            pages=storage.pages.allocate("pages", (capacities.fixture_pages * layout.page_stride,), torch.uint8),
+            eos_tokens=storage.weights.allocate("constant.eos_tokens", (len(eos),), torch.int64),
+            requests_max=capacities.requests_max,
+            vocabulary=geometry.vocabulary,
+            hidden=geometry.hidden,
+            context_tokens_max=capacities.context_tokens_max,
+        )
+        self.state.eos_tokens.copy_(torch.tensor(eos, dtype=torch.int64))
+        for layer, attention in enumerate(model.attentions):
+            attach_cache(
+                attention,
+                PagedCache(
+                    page_table=buffers.page_table,
+                    pages=self.state.pages,
+                    page_stride=layout.page_stride,
+                    key_offset=layout.page_offset(f"layer.{layer}.key"),
+                    value_offset=layout.page_offset(f"layer.{layer}.value"),
+                    context_tokens=capacities.context_tokens_max,
+                ),
+            )
+
+    def compile(self) -> None:
+        """Compile the trunk, build the core's module, and plan the programs."""
+        self.trunk = compile_trunk(self.model.trunk, hidden=self.model.geometry.hidden, tier=self.builder.tier)
+        self.module = build_module(self.trunk.kernels.kernels, self.builder)
+        entries.use(self.module)
+        self.plans = plan_programs(
+            self.state, self.trunk, self.model.vocabulary, prefill_capacities=self.capacities.prefill
+        )
+        self.report.note("object_cache", {"hits": self.builder.hits, "misses": self.builder.misses})
+
+    def tune(self) -> None:
+        """Select among candidates by measuring each at every capacity."""
+        self.tuner = VariantTuner(self.trunk.kernels)
+        for plan in self.plans:
+            self.tuner.measure(self.recorder, plan)
+        self.report.note_selection(self.tuner.choices, trials=self.tuner.trial_count)
+
+    def capture(self) -> None:
+        """Record every program and measure its cost."""
+        recorded = {plan.name: self.tuner.record(self.recorder, plan) for plan in self.plans}
+        costs = measure_costs_ms(
+            LocalMachine(self.state.buffers, {name: replay(nodes) for name, nodes in recorded.items()}),
+            self.driver_limits(),
+            recorded,
+        )
+        self.programs = [
+            Program(plan, recorded[plan.name], self._bindings(recorded[plan.name]), costs[plan.name])
+            for plan in self.plans
+        ]
+        self.report.note("program_nodes", {name: len(nodes) for name, nodes in recorded.items()})
+
+    def captured_machine(self) -> LocalMachine:
+        """A machine that runs each program's function again, through Python, and holds its calls against the record."""
+
+        def run(program: Program) -> None:
+            nodes = self.tuner.record(self.recorder, program.plan)
+            assert nodes == program.nodes, f"{program.plan.name} recorded other calls when it ran again"
+
+        programs = {program.plan.name: (lambda program=program: run(program)) for program in self.programs}
+        return LocalMachine(self.state.buffers, programs)
+
+    def clear_state(self) -> None:
+        """Zero everything that a loader would zero."""
+        for region in (self.storage.io, self.storage.rows, self.storage.pages):
+            region.view(0, (region.used_bytes,), torch.uint8).zero_()
+
+    def driver_limits(self) -> DriverLimits:
+        """Sizes for a driver on this session's memory."""
+        capacities = self.capacities
+        return DriverLimits(
+            slots=capacities.requests_max,
+            lanes=capacities.lanes_max,
+            vocabulary=self.state.vocabulary,
+            context_tokens_max=capacities.context_tokens_max,
+            page_tokens=PAGE_TOKENS,
+            pages=capacities.fixture_pages,
+            prefill_capacities=tuple(capacities.prefill),
+            decode_capacities=tuple(decode_capacities(capacities.requests_max)),
+            completion_fields=COMPLETION_FIELDS,
+            token_capacity=TOKEN_CAPACITY,
+        )
+
+    def _bindings(self, nodes: tuple[Node, ...]) -> tuple[str, ...]:
+        """The value sources that nodes point into."""
+        words = {word for node in nodes for word in node.arguments}
+        return tuple(
+            name
+            for name, tensor in self.state.buffers.by_name().items()
+            if any(tensor.data_ptr() <= word < tensor.data_ptr() + tensor.nbytes for word in words)
+        )
+
+    def close(self) -> None:
+        """Give the regions back. Tensors of the model have to be gone."""
+        self.storage.close()

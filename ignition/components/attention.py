@@ -31,7 +31,7 @@ class PagedCache:
 
 def attach_cache(attention: nn.Module, cache: PagedCache) -> None:
     """Give a canonical attention module its layer's pages."""
-    attention.flare_cache = cache
+    vars(attention)["flare_cache"] = cache
 
 
 def paged_attention(

@@ -31,4 +31,5 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
         """tokens i64[...], token_slots i64[T] to bf16 [..., width]."""
-        return torch_ops.embedding(tokens, token_slots, self.weight, self.rows, self.width)
+        y: torch.Tensor = torch_ops.embedding(tokens, token_slots, self.weight, self.rows, self.width)
+        return y

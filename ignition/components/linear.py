@@ -38,4 +38,5 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """bf16 [..., in_features] to bf16 [..., out_features]."""
-        return torch_ops.linear(x, self.weight, self.bias, self.out_features)
+        y: torch.Tensor = torch_ops.linear(x, self.weight, self.bias, self.out_features)
+        return y

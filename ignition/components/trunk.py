@@ -18,8 +18,10 @@ class Trunk(nn.Module):
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
         """tokens and positions i64[1, T], token_slots i64[T] to the final normalized hidden state, bf16[1, T, H]."""
+        embedding = self.model.embed_tokens
+        assert isinstance(embedding, Embedding)
         result = self.model(
-            inputs_embeds=self.model.embed_tokens(tokens, token_slots),
+            inputs_embeds=embedding(tokens, token_slots),
             position_ids=positions,
             use_cache=False,
             token_slots=token_slots,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch._inductor.config as inductor_config
@@ -92,16 +93,16 @@ class KernelCollector:
 @contextmanager
 def collecting(collector: KernelCollector, tier: IsaTier) -> Iterator[None]:
     """Compile with Flare's settings; kernel sources go to the collector and not to Inductor's build."""
-    original = AsyncCompile.cpp_pybinding
-    AsyncCompile.cpp_pybinding = lambda _, argument_types, source: collector.add(argument_types, source)
-    try:
-        with (
-            inductor_config.patch(inductor_settings(tier)),
-            torch._functorch.config.patch(enable_autograd_cache=False),
-        ):
-            yield
-    finally:
-        AsyncCompile.cpp_pybinding = original
+
+    def collect(_: AsyncCompile, argument_types: list[str], source: str) -> InductorKernel:
+        return collector.add(argument_types, source)
+
+    with (
+        patch.object(AsyncCompile, "cpp_pybinding", collect),
+        inductor_config.patch(inductor_settings(tier)),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+    ):
+        yield
 
 
 def wrapper_call(graph: CompiledFxGraph) -> Callable[[list[Any]], Any]:

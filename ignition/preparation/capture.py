@@ -7,6 +7,7 @@ writes the value buffers, rows and pages.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import torch
 
@@ -80,9 +81,6 @@ def plan_programs(
         vocabulary.project(hidden, state.buffers.logits, lanes)
         sampling.sample(state, lanes, family=family.value)
 
-    def bound(function: Callable[[int], None], capacity: int) -> Callable[[], None]:
-        return lambda: function(capacity)
-
     maintenance: list[tuple[Family, Callable[[RequestState], None]]] = [
         (Family.INITIALIZE, state_transfer.initialize),
         (Family.RESTORE, state_transfer.restore),
@@ -90,16 +88,13 @@ def plan_programs(
         (Family.RESET, state_transfer.reset),
     ]
     return [
-        *(ProgramPlan(f"prefill.{n}", Family.PREFILL, 1, n, bound(prefill, n)) for n in prefill_capacities),
+        *(ProgramPlan(f"prefill.{n}", Family.PREFILL, 1, n, partial(prefill, n)) for n in prefill_capacities),
         *(
-            ProgramPlan(f"decode.{n}", Family.DECODE, n, 0, bound(decode, n))
+            ProgramPlan(f"decode.{n}", Family.DECODE, n, 0, partial(decode, n))
             for n in decode_capacities(state.requests_max)
         ),
         ProgramPlan("resume.1", Family.RESUME, 1, 0, resume),
-        *(
-            ProgramPlan(family.name.lower(), family, 1, 0, lambda function=function: function(state))
-            for family, function in maintenance
-        ),
+        *(ProgramPlan(family.name.lower(), family, 1, 0, partial(function, state)) for family, function in maintenance),
     ]
 
 

@@ -57,7 +57,7 @@ def compile_trunk(trunk: nn.Module, *, hidden: int, tier: IsaTier) -> CompiledTr
         return first_call
 
     def backend(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        return compile_fx(graph, example_inputs, inner_compile=inner)
+        return compile_fx(graph, example_inputs, inner_compile=inner)  # type: ignore[arg-type]
 
     torch._dynamo.reset()
     try:

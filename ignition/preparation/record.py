@@ -51,7 +51,8 @@ class ProgramRecorder:
         """Run a program's function once; its nodes. A second run gives the same nodes."""
         self._nodes = []
         # A collection in the middle would end lifetimes at another point on each run.
-        with entries.recording(self), RefuseOtherOperators(), torch.no_grad(), without_collection():
+        refuse = RefuseOtherOperators()  # type: ignore[no-untyped-call]
+        with entries.recording(self), refuse, torch.no_grad(), without_collection():
             function()
         assert self._arena.live_bytes == 0, f"a program left {self._arena.live_bytes} bytes of scratch behind"
         return tuple(self._nodes)
@@ -86,7 +87,7 @@ class ProgramRecorder:
         return self._storage.region_of(address) is not None
 
 
-class RefuseOtherOperators(TorchDispatchMode):
+class RefuseOtherOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets Flare's operators and views pass; any other operator is an error that names it."""
 
     def __torch_dispatch__(

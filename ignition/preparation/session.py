@@ -56,7 +56,7 @@ class Capacities:
         context = options.context_tokens_max or model.geometry.context_tokens_max
         if not 0 < context <= model.geometry.context_tokens_max:
             raise UsageError(
-                f"--context {context} is not between 1 and {model.geometry.context_tokens_max}, the context of {model.name}"
+                f"--context {context} is not within 1 and {model.geometry.context_tokens_max}, what {model.name} takes"
             )
         if options.requests_max < 1:
             raise UsageError(f"--max-concurrency {options.requests_max} is below 1")

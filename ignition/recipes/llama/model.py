@@ -58,7 +58,7 @@ def build(checkpoint: Checkpoint, fingerprint: str) -> PreparedModel:
         name=checkpoint.name,
         fingerprint=fingerprint,
         geometry=geometry,
-        trunk=Trunk(base.eval(), embedding),
+        trunk=Trunk(base.eval()),
         vocabulary=Vocabulary(
             geometry.vocabulary, geometry.hidden, tied=embedding if config.tie_word_embeddings else None
         ),

@@ -5,6 +5,7 @@
 //! `flare_heliopause.pyi`.
 
 mod arena;
+mod core;
 mod error;
 
 use pyo3::prelude::*;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 mod flare_heliopause {
     #[pymodule_export]
     use super::arena::Arena;
+    #[pymodule_export]
+    use super::core::Core;
     #[pymodule_export]
     use super::error::HeliopauseError;
 }

@@ -64,6 +64,11 @@ impl HostExecutor {
         Ok(Self { memory, queue, thread: Some(thread), programs: count, _read_ahead: read_ahead })
     }
 
+    /// Blocks until everything submitted is complete.
+    pub fn drain(&mut self, timeout: Duration) -> Result<(), DeviceError> {
+        self.queue.wait(self.queue.last_submitted(), timeout)
+    }
+
     /// Reads `into.len()` bytes at `offset_bytes` of a region, by index, once everything submitted is complete.
     pub fn read_region(
         &mut self,
@@ -72,7 +77,7 @@ impl HostExecutor {
         into: &mut [u8],
         timeout: Duration,
     ) -> Result<(), DeviceError> {
-        self.queue.wait(self.queue.last_submitted(), timeout)?;
+        self.drain(timeout)?;
         // SAFETY: nothing is in flight, and `&mut self` keeps it so.
         unsafe { self.memory.regions[region].read(offset_bytes, into) }
     }
@@ -85,7 +90,7 @@ impl HostExecutor {
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<(), DeviceError> {
-        self.queue.wait(self.queue.last_submitted(), timeout)?;
+        self.drain(timeout)?;
         // SAFETY: nothing is in flight, and `&mut self` keeps it so.
         unsafe { self.memory.regions[region].write(offset_bytes, bytes) }
     }

@@ -3,6 +3,8 @@
 //! A device knows nothing of requests. Uploads and launches take effect in the order in which they are submitted;
 //! a fence is passed once everything submitted before it is complete. All `unsafe` of Helios lives below here.
 
+#[cfg(test)]
+pub(crate) mod allocations;
 pub mod host;
 
 use std::time::Duration;

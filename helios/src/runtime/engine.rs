@@ -96,8 +96,8 @@ impl Engine {
         stats
     }
 
-    /// Stops admission, lets running requests finish for `drain_timeout_ms`, cancels the rest, and returns when the
-    /// model thread has let go of the device.
+    /// Stops admission, lets running requests finish for `drain_timeout_ms`, cancels the rest, and returns when every
+    /// request has its last event. The device is let go of once the worker is joined.
     pub async fn shutdown(&self, drain_timeout_ms: u64) {
         // A refused send means that the model thread has ended already, which is what was asked for.
         if self.commands.send(EngineCommand::Shutdown { drain_timeout_ms }).await.is_ok() {

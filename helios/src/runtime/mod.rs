@@ -12,4 +12,6 @@ mod requests;
 pub mod worker;
 
 #[cfg(test)]
+mod steady_state;
+#[cfg(test)]
 mod tests;

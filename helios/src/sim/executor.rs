@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     Upload(u64),
     Wait(u64),
     Read(u64),
-    /// The record's field holds this value.
+    /// From this launch on, this field of every record holds this value.
     Record(u64, CompletionField, i64),
     /// The device has room for one launch only; not a failure.
     Narrow,
@@ -223,7 +223,7 @@ impl SimExecutor {
         set(CompletionField::Pending, record.token.map_or(-1, |token| i64::from(token.0)));
         set(CompletionField::LogprobCount, self.logprobs[record.slot.0 as usize]);
         if let Some(Fault::Record(launch, field, value)) = self.fault
-            && launch == self.completed.0 + 1
+            && launch <= self.completed.0 + 1
         {
             set(field, value);
         }

@@ -50,13 +50,11 @@ def measure_costs_ms(machine: Machine, limits: DriverLimits, programs: Iterable[
             driver.prefill(request, history, sample=True)
         for capacity in limits.decode_capacities:
             driver.decode(list(requests[:capacity]), capacity=capacity)
-        source = requests[0]
-        driver.snapshot(source, first_row)
-        for request in requests[1:]:
-            driver.reset(request)
-        driver.reset(source, keep_pages=source.consumed // limits.page_tokens)
+        checkpoint = driver.snapshot(requests[0], first_row)
+        for request in requests:
+            driver.reset(request, keep=checkpoint)
         target = admit(0, history)
-        driver.restore(target, source, first_row)
+        driver.restore(target, checkpoint)
         driver.resume(target)
         driver.reset(target)
     missing = sorted(set(programs) - timed.fastest_ms.keys())

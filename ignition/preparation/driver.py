@@ -56,6 +56,15 @@ class Request:
     consumed: int = 0
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A frozen endpoint: its row, and the complete pages of its history, which outlive the request."""
+
+    row: int
+    consumed: int
+    pages: tuple[int, ...]
+
+
 @dataclass
 class Driver:
     """Assigns slots' pages and epochs and issues commands. It checks nothing: results are the caller's to read."""
@@ -133,32 +142,32 @@ class Driver:
         self._lanes([request], masked=False)
         self._launch("resume.1")
 
-    def snapshot(self, request: Request, row: int) -> None:
+    def snapshot(self, request: Request, row: int) -> Checkpoint:
         """Freeze a request's consumed state into a row."""
-        page = request.pages[-1] if request.consumed % self.limits.page_tokens else PAGE_UNMAPPED
+        complete, partial = divmod(request.consumed, self.limits.page_tokens)
+        page = request.pages[complete] if partial else PAGE_UNMAPPED
         self.machine.upload("state_command", command(request.slot, request.epoch, row, request.consumed, page))
         self._launch("snapshot")
+        return Checkpoint(row, request.consumed, tuple(request.pages[:complete]))
 
-    def restore(self, request: Request, source: Request, row: int) -> None:
-        """Continue from a snapshot of `source`: its complete pages are shared, the partial one is the request's own.
-
-        Pages have one owner. Reset the source with `keep_pages` before, or this request with `keep_pages` after.
-        """
-        complete, partial = divmod(source.consumed, self.limits.page_tokens)
-        request.pages = source.pages[:complete]
+    def restore(self, request: Request, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint, whose pages are the request's from here on; the partial one is its own."""
+        request.pages = list(checkpoint.pages)
         self._map(request)
-        if partial:
-            self.grow(request, source.consumed)
-        page = request.pages[-1] if partial else PAGE_UNMAPPED
-        self.machine.upload("state_command", command(request.slot, request.epoch, row, source.consumed, page))
+        self.grow(request, checkpoint.consumed)
+        complete, partial = divmod(checkpoint.consumed, self.limits.page_tokens)
+        page = request.pages[complete] if partial else PAGE_UNMAPPED
+        words = command(request.slot, request.epoch, checkpoint.row, checkpoint.consumed, page)
+        self.machine.upload("state_command", words)
         self._launch("restore")
-        request.consumed = source.consumed
+        request.consumed = checkpoint.consumed
 
-    def reset(self, request: Request, *, keep_pages: int = 0) -> None:
-        """Empty a request's slot; its pages beyond the first `keep_pages` are free again."""
+    def reset(self, request: Request, *, keep: Checkpoint | None = None) -> None:
+        """Empty a request's slot; its pages are free again, but for those of a checkpoint to keep."""
         self.machine.upload("state_command", command(request.slot, request.epoch))
         self._launch("reset")
-        self._free_pages.extend(request.pages[keep_pages:])
+        kept = keep.pages if keep is not None else ()
+        self._free_pages.extend(page for page in request.pages if page not in kept)
         self._table[request.slot] = PAGE_UNMAPPED
         self._upload_table(request.slot)
 

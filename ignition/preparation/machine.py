@@ -13,12 +13,15 @@ from ignition.preparation.record import Node
 
 
 class LocalMachine:
-    """Memory is the session's; `programs` say how each name runs."""
+    """Memory is the session's; `programs` say how each name runs, `regions` are its rows and pages."""
 
-    def __init__(self, buffers: ValueBuffers, programs: Mapping[str, Callable[[], None]]) -> None:
+    def __init__(
+        self, buffers: ValueBuffers, programs: Mapping[str, Callable[[], None]], regions: Mapping[str, torch.Tensor]
+    ) -> None:
         # torch has no NumPy twin for every type of the buffers, so bytes are what is exchanged.
         self._bytes = {name: tensor.view(-1).view(torch.uint8).numpy() for name, tensor in buffers.by_name().items()}
         self._programs = programs
+        self._regions = regions
 
     def upload(self, source: str, values: NDArray[np.generic], *, offset_bytes: int = 0) -> None:
         """Copy values into a buffer."""
@@ -32,6 +35,10 @@ class LocalMachine:
     def read(self, source: str) -> bytes:
         """A buffer's bytes."""
         return self._bytes[source].tobytes()
+
+    def region(self, name: str) -> bytes:
+        """The bytes of the rows or pages that preparation backs."""
+        return self._regions[name].numpy().tobytes()
 
 
 def replay(nodes: Sequence[Node]) -> Callable[[], None]:

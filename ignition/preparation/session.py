@@ -4,6 +4,7 @@
 each once: place, declare, compile, tune, capture. Addresses never change once given.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -166,7 +167,7 @@ class RecordedPreparationSession:
         """Record every program and measure its cost."""
         recorded = {plan.name: self.tuner.record(self.recorder, plan) for plan in self.plans}
         costs = measure_costs_ms(
-            LocalMachine(self.state.buffers, {name: replay(nodes) for name, nodes in recorded.items()}),
+            self._machine({name: replay(nodes) for name, nodes in recorded.items()}),
             self.driver_limits(),
             recorded,
         )
@@ -184,7 +185,7 @@ class RecordedPreparationSession:
             assert nodes == program.nodes, f"{program.plan.name} recorded other calls when it ran again"
 
         programs = {program.plan.name: (lambda program=program: run(program)) for program in self.programs}
-        return LocalMachine(self.state.buffers, programs)
+        return self._machine(programs)
 
     def clear_state(self) -> None:
         """Zero everything that a loader would zero."""
@@ -206,6 +207,9 @@ class RecordedPreparationSession:
             completion_fields=COMPLETION_FIELDS,
             token_capacity=TOKEN_CAPACITY,
         )
+
+    def _machine(self, programs: Mapping[str, Callable[[], None]]) -> LocalMachine:
+        return LocalMachine(self.state.buffers, programs, {"rows": self.state.rows, "pages": self.state.pages})
 
     def _bindings(self, nodes: tuple[Node, ...]) -> tuple[str, ...]:
         """The value sources that nodes point into."""

@@ -1,7 +1,9 @@
 """Heliopause: Helios' memory, loader and executor for Python."""
 
 import os
-from typing import final
+from typing import Self, final
+
+__all__ = ["Arena", "Core", "HeliopauseError"]
 
 class HeliopauseError(RuntimeError):
     """Helios refused an operation; the message says what was wrong, where, and what to do."""
@@ -14,7 +16,7 @@ class Arena:
     the memory mapped for as long as the tensor lives; a tensor of the arena itself does not hold `close` back.
     """
 
-    def __init__(self, address: int, nbytes: int) -> None:
+    def __new__(cls, address: int, nbytes: int) -> Self:
         """Maps `nbytes` at `address`, both multiples of 4096.
 
         Raises `HeliopauseError` when the range is taken. Memory is backed as it is first touched.
@@ -42,7 +44,7 @@ class Core:
     there or does not fit. The interpreter's lock is free while a method waits for the core.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, rows: int | None = None, pages: int | None = None) -> None:
+    def __new__(cls, path: str | os.PathLike[str], *, rows: int | None = None, pages: int | None = None) -> Self:
         """Loads the core in the folder `path` with `rows` rows and `pages` pages backed.
 
         By default as many as all slots take: null and live rows and one snapshot each, and pages for whole contexts.

@@ -39,11 +39,13 @@ impl Core {
     fn new(py: Python<'_>, path: PathBuf, rows: Option<u32>, pages: Option<u32>) -> PyResult<Self> {
         py.detach(|| {
             let core = open_for_this_machine(&path).map_err(raise)?;
-            let (limits, state) = (&core.contract.limits, &core.contract.state);
-            let backing = Backing {
-                rows: rows.unwrap_or(state.base_rows(limits.requests_max) + limits.requests_max),
-                pages: pages.unwrap_or(limits.requests_max * state.pages_per_request_max),
-            };
+            let base_rows = core.contract.state.base_rows(core.contract.limits.requests_max);
+            let all = backing_of_all_slots(&core.contract);
+            let backing = Backing { rows: rows.unwrap_or(all.rows), pages: pages.unwrap_or(all.pages) };
+            if backing.rows < base_rows || backing.pages == 0 {
+                let reason = format!("the core needs {base_rows} rows and one page at least");
+                return Err(HeliopauseError::new_err(reason));
+            }
             let executor = HostExecutor::new(&core, backing).map_err(raise)?;
             Ok(Self { contract: core.contract, backing, executor: Mutex::new(Some(executor)) })
         })
@@ -191,6 +193,20 @@ impl Core {
             read(executor, &mut bytes).map(|()| bytes)
         })?;
         Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+/// What all slots take at most: live rows and a snapshot each, and pages for whole contexts, as far as the regions reach.
+fn backing_of_all_slots(contract: &BoundContract) -> Backing {
+    let BoundContract { limits, state, regions, .. } = contract;
+    let room = |region: u32, stride_bytes| {
+        u32::try_from(regions[region as usize].bytes / stride_bytes).unwrap_or(u32::MAX)
+    };
+    let rows = state.base_rows(limits.requests_max) + limits.requests_max;
+    let pages = limits.requests_max.saturating_mul(state.pages_per_request_max);
+    Backing {
+        rows: rows.min(room(state.rows_region, state.row_stride_bytes)),
+        pages: pages.min(room(state.pages_region, state.page_stride_bytes)),
     }
 }
 

@@ -89,6 +89,15 @@ def test_addresses_are_given_back(folder):
     arena.close()
 
 
+def test_counts_that_no_program_could_run_with_are_refused(folder):
+    with pytest.raises(HeliopauseError, match="2 rows and one page at least"):
+        Core(folder, rows=1)
+    with pytest.raises(HeliopauseError, match="2 rows and one page at least"):
+        Core(folder, pages=0)
+    with pytest.raises(HeliopauseError, match="leave the memory"):
+        Core(folder, pages=1 << 20)
+
+
 def test_a_core_that_is_none_is_refused(tmp_path):
     with pytest.raises(HeliopauseError, match="rank-0.safetensors"):
         Core(tmp_path)

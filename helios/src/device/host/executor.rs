@@ -165,8 +165,11 @@ impl Memory {
                     } else {
                         (backing.pages, state.page_stride_bytes)
                     };
-                    let backed_bytes = (u64::from(count) * stride_bytes).next_multiple_of(PAGE_BYTES);
-                    Mapping::elastic(region.address, region.bytes, backed_bytes)?
+                    let bytes = u64::from(count).saturating_mul(stride_bytes);
+                    if bytes > region.bytes {
+                        return Err(DeviceError::Unmapped { address: region.address, bytes });
+                    }
+                    Mapping::elastic(region.address, region.bytes, bytes.next_multiple_of(PAGE_BYTES))?
                 }
             }));
         }

@@ -1,0 +1,256 @@
+//! Hugging Face tokenizers: text to token ids, and each token's own bytes.
+//!
+//! A token's bytes do not depend on its neighbours, so that a sequence can be decoded one token at a time. Decoders for which
+//! that is not so are refused when the tokenizer is loaded.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::decode::IncrementalDecoder;
+use crate::ids::TokenId;
+
+/// Whether the tokenizer's post-processor may add tokens such as a beginning-of-text token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    Add,
+    /// The text names its special tokens itself, as a rendered template does.
+    AsWritten,
+}
+
+/// What one token stands for in text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Not always whole code points. Empty for an id that the tokenizer does not name.
+    pub bytes: Vec<u8>,
+    /// Special tokens are not shown in text.
+    pub special: bool,
+}
+
+/// Why a tokenizer cannot be used, or why it refuses a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    #[error("tokenizer.json does not parse: {0}")]
+    Parse(String),
+    #[error(
+        "decoder {0} is not supported; supported are ByteLevel, Metaspace, and sequences of Replace, ByteFallback, Fuse and Strip"
+    )]
+    UnsupportedDecoder(String),
+    #[error("the text has {bytes} bytes, more than the {bytes_max} that can fit the context; shorten it")]
+    InputTooLong { bytes: usize, bytes_max: usize },
+    #[error("the text cannot be tokenized: {0}")]
+    Encode(String),
+}
+
+/// A core's tokenizer.
+#[derive(Debug)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    style: PieceStyle,
+    input_bytes_max: usize,
+}
+
+impl Tokenizer {
+    /// Parses tokenizer.json. Texts longer than `input_bytes_max` bytes will be refused.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Parse`], or [`TokenizerError::UnsupportedDecoder`] where a token has no bytes of its own.
+    pub fn from_bytes(json: &[u8], input_bytes_max: usize) -> Result<Self, TokenizerError> {
+        let parse = |error: tokenizers::Error| TokenizerError::Parse(error.to_string());
+        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(parse)?;
+        // A prompt is served whole or refused; training-time truncation and padding have no place here.
+        inner.with_padding(None).with_truncation(None).map_err(parse)?;
+        let decoder = serde_json::to_value(inner.get_decoder())
+            .map_err(|error| TokenizerError::Parse(error.to_string()))?;
+        let style = PieceStyle::of(&decoder)?;
+        Ok(Self { inner, style, input_bytes_max })
+    }
+
+    /// The text's tokens.
+    ///
+    /// # Errors
+    /// [`TokenizerError::InputTooLong`] or [`TokenizerError::Encode`].
+    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TokenizerError> {
+        if text.len() > self.input_bytes_max {
+            return Err(TokenizerError::InputTooLong { bytes: text.len(), bytes_max: self.input_bytes_max });
+        }
+        let encoding = self
+            .inner
+            .encode_fast(text, special == SpecialTokens::Add)
+            .map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+    }
+
+    /// What a token stands for.
+    pub fn piece(&self, token: TokenId) -> Piece {
+        let Some(name) = self.inner.id_to_token(token.0) else {
+            return Piece::default();
+        };
+        let special = self.inner.get_added_vocabulary().is_special_token(&name);
+        Piece { bytes: self.style.bytes_of(&name), special }
+    }
+
+    /// The text of a whole sequence; special tokens are left out.
+    pub fn decode(&self, tokens: &[TokenId]) -> String {
+        let mut decoder = IncrementalDecoder::from_text_start(self);
+        let mut text: String = tokens.iter().map(|&token| decoder.push(&self.piece(token))).collect();
+        text.push_str(&decoder.finish());
+        text
+    }
+
+    /// Hugging Face's own decoding, to compare with.
+    #[cfg(test)]
+    pub(super) fn hugging_face_decode(&self, ids: &[u32]) -> String {
+        self.inner.decode(ids, true).unwrap()
+    }
+
+    /// Spaces that the decoder strips from the start of a whole text.
+    pub(super) fn leading_spaces_stripped(&self) -> usize {
+        match &self.style {
+            PieceStyle::ByteLevel => 0,
+            PieceStyle::ByteFallback { leading_spaces_stripped, .. } => *leading_spaces_stripped,
+        }
+    }
+}
+
+/// How token names spell bytes.
+#[derive(Debug, PartialEq, Eq)]
+enum PieceStyle {
+    /// Every byte is one printable character (GPT-2).
+    ByteLevel,
+    /// Text with replacements, and `<0xNN>` for a byte (SentencePiece).
+    ByteFallback { replacements: Vec<(String, String)>, byte_tokens: bool, leading_spaces_stripped: usize },
+}
+
+impl PieceStyle {
+    fn of(decoder: &Value) -> Result<Self, TokenizerError> {
+        let single = [decoder.clone()];
+        let steps = match decoder["decoders"].as_array() {
+            Some(steps) => steps.as_slice(),
+            None => &single,
+        };
+        let mut replacements = Vec::new();
+        let mut byte_tokens = false;
+        let mut leading_spaces_stripped = 0;
+        for step in steps {
+            match step["type"].as_str() {
+                Some("ByteLevel") if steps.len() == 1 => return Ok(Self::ByteLevel),
+                Some("Replace") if step["pattern"]["String"].is_string() => {
+                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                    replacements.push((text(&step["pattern"]["String"]), text(&step["content"])));
+                }
+                Some("Metaspace") => {
+                    let mark = step["replacement"].as_str().unwrap_or("\u{2581}").to_owned();
+                    replacements.push((mark, " ".to_owned()));
+                    leading_spaces_stripped = usize::from(step["prepend_scheme"] != "never");
+                }
+                Some("ByteFallback") => byte_tokens = true,
+                Some("Fuse") => {}
+                Some("Strip") if step["content"] == " " && step["stop"] == 0 => {
+                    leading_spaces_stripped = step["start"].as_u64().unwrap_or(0) as usize;
+                }
+                _ => return Err(TokenizerError::UnsupportedDecoder(step.to_string())),
+            }
+        }
+        Ok(Self::ByteFallback { replacements, byte_tokens, leading_spaces_stripped })
+    }
+
+    fn bytes_of(&self, name: &str) -> Vec<u8> {
+        match self {
+            // A name with a character outside the alphabet is an added token, which stands for itself.
+            Self::ByteLevel => {
+                name.chars().map(byte_of).collect::<Option<Vec<u8>>>().unwrap_or_else(|| name.into())
+            }
+            Self::ByteFallback { replacements, byte_tokens, .. } => {
+                if let Some(byte) = fallback_byte(name).filter(|_| *byte_tokens) {
+                    return vec![byte];
+                }
+                let replaced = replacements
+                    .iter()
+                    .fold(name.to_owned(), |text, (pattern, content)| text.replace(pattern, content));
+                replaced.into_bytes()
+            }
+        }
+    }
+}
+
+/// The byte that `<0xNN>` names.
+fn fallback_byte(name: &str) -> Option<u8> {
+    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// The byte that a character of the byte-level alphabet stands for.
+fn byte_of(character: char) -> Option<u8> {
+    static BYTES: LazyLock<[Option<u8>; 512]> = LazyLock::new(|| {
+        let mut bytes = [None; 512];
+        let mut next = 256;
+        for byte in 0..=u8::MAX {
+            let printable = matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+            let code = if printable {
+                usize::from(byte)
+            } else {
+                next += 1;
+                next - 1
+            };
+            bytes[code] = Some(byte);
+        }
+        bytes
+    });
+    BYTES.get(character as usize).copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{byte_level_tokenizer, fallback_tokenizer};
+    use super::*;
+
+    #[test]
+    fn encodes_and_decodes_what_hugging_face_does() {
+        for tokenizer in [byte_level_tokenizer(), fallback_tokenizer()] {
+            for text in ["hello world", "  two spaces", "naïve 日本語 🦀\n\ttab", "", "a<|im_end|>b"] {
+                let tokens = tokenizer.encode(text, SpecialTokens::AsWritten).unwrap();
+                let ids: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+                assert_eq!(
+                    tokenizer.decode(&tokens),
+                    tokenizer.inner.decode(&ids, true).unwrap(),
+                    "{text:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn special_tokens_are_named_as_such_and_unknown_ids_are_empty() {
+        let tokenizer = byte_level_tokenizer();
+        let tokens = tokenizer.encode("<|im_start|>h", SpecialTokens::AsWritten).unwrap();
+        assert_eq!(tokens.len(), 2);
+        assert_eq!(tokenizer.piece(tokens[0]), Piece { bytes: b"<|im_start|>".to_vec(), special: true });
+        assert_eq!(tokenizer.piece(tokens[1]), Piece { bytes: b"h".to_vec(), special: false });
+        assert_eq!(tokenizer.piece(TokenId(60_000)), Piece::default());
+    }
+
+    #[test]
+    fn a_text_over_the_bound_is_refused_before_any_work() {
+        let json = super::super::testing::byte_level_json();
+        let tokenizer = Tokenizer::from_bytes(json.as_bytes(), 4).unwrap();
+        assert_eq!(tokenizer.encode("abcd", SpecialTokens::Add).unwrap().len(), 4);
+        assert_eq!(
+            tokenizer.encode("abcde", SpecialTokens::Add).unwrap_err(),
+            TokenizerError::InputTooLong { bytes: 5, bytes_max: 4 }
+        );
+    }
+
+    #[test]
+    fn broken_json_and_unknown_decoders_are_typed_errors() {
+        assert!(matches!(Tokenizer::from_bytes(b"{", 1), Err(TokenizerError::Parse(_))));
+        let json = super::super::testing::byte_level_json().replace(
+            r#""decoder":{"type":"ByteLevel""#,
+            r#""decoder":{"type":"WordPiece","prefix":"x","cleanup":true"#,
+        );
+        assert!(matches!(
+            Tokenizer::from_bytes(json.as_bytes(), 1),
+            Err(TokenizerError::UnsupportedDecoder(name)) if name.contains("WordPiece")
+        ));
+    }
+}

@@ -1,0 +1,240 @@
+//! `POST /v1/completions`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::http::Request;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, ErrorCode};
+use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::generate::{ChoiceEvent, Finish, GenerationPlan, Running, Usage};
+use super::options::{CHOICES_MAX, GenerationOptions};
+use super::routes::{Json, RequestId};
+use super::service::{Service, now_s, random_id};
+use super::sse::{self, ChunkFormat};
+use super::{body, logprobs};
+use crate::ids::TokenId;
+use crate::text::SpecialTokens;
+
+const PROMPT_TYPES: &str =
+    "a string, an array of strings, an array of token ids, or an array of arrays of token ids";
+
+pub(super) async fn create(
+    State(service): State<Arc<Service>>,
+    Extension(id): Extension<RequestId>,
+    request: Request<Body>,
+) -> Result<Response, ApiError> {
+    let body = body::read(&service, request).await?;
+    let (plan, echoes) = service.prepare(body, prepare).await?;
+    let (stream, include_usage) = (plan.options.stream, plan.options.include_usage);
+    let format = CompletionFormat {
+        id: random_id("cmpl-")?,
+        created_s: now_s(),
+        model: service.model.id.clone(),
+        fingerprint: service.model.fingerprint.clone(),
+        logprobs: plan.logprobs.is_some(),
+        include_usage,
+        choices_per_prompt: plan.options.n as usize,
+        echoes,
+    };
+    let running = Running::start(&service, plan).await?;
+    if stream {
+        return Ok(sse::response(running, format, include_usage, id));
+    }
+    Ok(Json(format.whole(running).await?).into_response())
+}
+
+/// Checks a body and tokenizes its prompts; with `echo`, returns each prompt's text too.
+fn prepare(service: &Service, body: &[u8]) -> Result<(GenerationPlan, Vec<String>), ApiError> {
+    let body = Json::parse(body)?;
+    let fields = Fields::root(&body)?;
+    service.model.check_name(fields.string("model")?)?;
+    let options = GenerationOptions::read(&fields, &service.model, 0)?;
+    let echo = fields.boolean("echo")?.unwrap_or(false);
+    let logprobs = fields
+        .integer("logprobs", 0..=i64::from(service.model.limits.logprobs_max))?
+        .map(|alternatives| alternatives as u32);
+    if echo && logprobs.is_some() {
+        return Err(unsupported(
+            "echo",
+            "with 'logprobs' it asks for the prompt's probabilities, which are not computed",
+        ));
+    }
+    if fields.string("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(unsupported("suffix", "text is generated after a prompt, not between two"));
+    }
+    if fields.integer("best_of", 1..=CHOICES_MAX as i64)?.is_some_and(|best| best != i64::from(options.n)) {
+        return Err(unsupported(
+            "best_of",
+            "all 'n' choices are returned; leave it out or make it equal to 'n'",
+        ));
+    }
+    let prompts = read_prompts(service, &fields)?;
+    let choices = prompts.len() * options.n as usize;
+    if choices > CHOICES_MAX {
+        let requirement =
+            format!("prompts times 'n' make {choices} choices, more than the limit of {CHOICES_MAX}");
+        return Err(invalid("n", &requirement));
+    }
+    let echoes = if echo { prompts.iter().map(|prompt| prompt.text(service)).collect() } else { Vec::new() };
+    let prompts = prompts.into_iter().map(|prompt| prompt.tokens.into()).collect();
+    Ok((GenerationPlan { prompts, options, logprobs }, echoes))
+}
+
+struct Prompt<'a> {
+    tokens: Vec<TokenId>,
+    /// Absent where the prompt was given as tokens.
+    written: Option<&'a str>,
+}
+
+impl Prompt<'_> {
+    fn text(&self, service: &Service) -> String {
+        match self.written {
+            Some(text) => text.to_owned(),
+            None => service.text.tokenizer.decode(&self.tokens),
+        }
+    }
+}
+
+fn read_prompts<'a>(service: &Service, fields: &Fields<'a>) -> Result<Vec<Prompt<'a>>, ApiError> {
+    let prompt = fields.get("prompt").ok_or_else(|| missing("prompt"))?;
+    let special = match fields.boolean("add_special_tokens")? {
+        Some(false) => SpecialTokens::AsWritten,
+        _ => SpecialTokens::Add,
+    };
+    let several = match prompt {
+        Value::Array(items) if items.is_empty() => return Err(invalid("prompt", "it must not be empty")),
+        Value::Array(items) if items.iter().any(|item| !item.is_number()) => items.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    if several.len() > CHOICES_MAX {
+        let requirement = format!("{} prompts exceed the limit of {CHOICES_MAX}", several.len());
+        return Err(invalid("prompt", &requirement));
+    }
+    several.iter().map(|prompt| read_prompt(service, prompt, special)).collect()
+}
+
+fn read_prompt<'a>(
+    service: &Service,
+    prompt: &'a Value,
+    special: SpecialTokens,
+) -> Result<Prompt<'a>, ApiError> {
+    let (tokens, written) = match prompt {
+        Value::String(text) => {
+            let tokens = service.text.tokenizer.encode(text, special);
+            (tokens.map_err(|error| ApiError::tokenizing("prompt", &error))?, Some(text.as_str()))
+        }
+        Value::Array(ids) => {
+            let tokens = ids.iter().map(|id| read_token(service, id)).collect::<Result<_, _>>()?;
+            (tokens, None)
+        }
+        other => return Err(wrong_type("prompt", PROMPT_TYPES, other)),
+    };
+    service.check_prompt("prompt", &tokens)?;
+    Ok(Prompt { tokens, written })
+}
+
+fn read_token(service: &Service, id: &Value) -> Result<TokenId, ApiError> {
+    let vocabulary = service.model.limits.vocabulary;
+    if !id.is_i64() && !id.is_u64() {
+        return Err(wrong_type("prompt", PROMPT_TYPES, id));
+    }
+    let token = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| id < vocabulary);
+    token.map(TokenId).ok_or_else(|| {
+        let message = format!("Invalid value for 'prompt': {id} is not a token id below {vocabulary}.");
+        ApiError::of(ErrorCode::InvalidValue, "prompt", message)
+    })
+}
+
+struct CompletionFormat {
+    id: String,
+    created_s: u64,
+    model: String,
+    fingerprint: String,
+    logprobs: bool,
+    include_usage: bool,
+    choices_per_prompt: usize,
+    /// The prompts' texts if they are to be echoed, else none.
+    echoes: Vec<String>,
+}
+
+impl CompletionFormat {
+    async fn whole(&self, mut running: Running) -> Result<String, ApiError> {
+        let mut answers: Vec<(String, Vec<_>, Finish)> = (0..running.choices())
+            .map(|index| (self.echo(index).to_owned(), Vec::new(), Finish::Length))
+            .collect();
+        while let Some((index, event)) = running.next().await? {
+            let (text, tokens, finish) = &mut answers[index];
+            match event {
+                ChoiceEvent::Delta { text: more, tokens: more_tokens } => {
+                    text.push_str(&more);
+                    tokens.extend(more_tokens);
+                }
+                ChoiceEvent::Finished(reason) => *finish = reason,
+            }
+        }
+        let tokenizer = &running.service().text.tokenizer;
+        let choices: Vec<Value> = answers
+            .iter()
+            .enumerate()
+            .map(|(index, (text, tokens, finish))| {
+                let logprobs = self.logprobs.then(|| logprobs::completions(tokenizer, tokens));
+                json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish.as_str()})
+            })
+            .collect();
+        let usage = running.usage().json();
+        Ok(self.envelope(choices.into(), Some(usage)))
+    }
+
+    fn echo(&self, index: usize) -> &str {
+        self.echoes.get(index / self.choices_per_prompt).map_or("", String::as_str)
+    }
+
+    fn envelope(&self, choices: Value, usage: Option<Value>) -> String {
+        let mut body = json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created_s,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        });
+        if let Some(usage) = usage {
+            body["usage"] = usage;
+        }
+        body.to_string()
+    }
+
+    fn one(&self, index: usize, text: &str, logprobs: Value, finish: Option<Finish>) -> String {
+        let finish = finish.map(Finish::as_str);
+        let choice = json!([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}]);
+        self.envelope(choice, self.include_usage.then_some(Value::Null))
+    }
+}
+
+impl ChunkFormat for CompletionFormat {
+    fn opening(&self, index: usize) -> Option<String> {
+        let echo = self.echo(index);
+        (!echo.is_empty()).then(|| self.one(index, echo, Value::Null, None))
+    }
+
+    fn chunk(&self, running: &Running, index: usize, event: &ChoiceEvent) -> String {
+        match event {
+            ChoiceEvent::Delta { text, tokens } => {
+                let logprobs = match self.logprobs {
+                    true => logprobs::completions(&running.service().text.tokenizer, tokens),
+                    false => Value::Null,
+                };
+                self.one(index, text, logprobs, None)
+            }
+            ChoiceEvent::Finished(finish) => self.one(index, "", Value::Null, Some(*finish)),
+        }
+    }
+
+    fn usage(&self, usage: Usage) -> String {
+        self.envelope(json!([]), Some(usage.json()))
+    }
+}

@@ -1,0 +1,206 @@
+//! What a client is told when a request cannot be served.
+//!
+//! Every error of every route is the same envelope, `{"error": {message, type, param, code}}`, all four keys present. What
+//! is for the operator alone ([`ApiError::internal`]) is logged with the request's id and never reaches a body.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::runtime::engine::EngineError;
+use crate::text::{TemplateError, TokenizerError};
+
+/// Seconds after which a refused client may try again.
+const RETRY_AFTER_S: u16 = 1;
+
+/// What went wrong, as clients match on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorCode {
+    InvalidJson,
+    InvalidType,
+    InvalidValue,
+    MissingParameter,
+    UnsupportedParameter,
+    TemplateError,
+    ContextLengthExceeded,
+    ModelNotFound,
+    UnknownUrl,
+    MethodNotAllowed,
+    RequestTimeout,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    QueueFull,
+    ServerBusy,
+    ShuttingDown,
+    SlowConsumer,
+    ExecutionFailed,
+    Internal,
+}
+
+impl ErrorCode {
+    /// The code's spelling in bodies and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::InvalidType => "invalid_type",
+            Self::InvalidValue => "invalid_value",
+            Self::MissingParameter => "missing_required_parameter",
+            Self::UnsupportedParameter => "unsupported_parameter",
+            Self::TemplateError => "template_error",
+            Self::ContextLengthExceeded => "context_length_exceeded",
+            Self::ModelNotFound => "model_not_found",
+            Self::UnknownUrl => "unknown_url",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::RequestTimeout => "request_timeout",
+            Self::BodyTooLarge => "request_too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::QueueFull => "queue_full",
+            Self::ServerBusy => "server_busy",
+            Self::ShuttingDown => "shutting_down",
+            Self::SlowConsumer => "slow_consumer",
+            Self::ExecutionFailed => "execution_failed",
+            Self::Internal => "internal_error",
+        }
+    }
+
+    /// The response's status, where no status has been sent yet.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidJson
+            | Self::InvalidType
+            | Self::InvalidValue
+            | Self::MissingParameter
+            | Self::UnsupportedParameter
+            | Self::TemplateError
+            | Self::ContextLengthExceeded => StatusCode::BAD_REQUEST,
+            Self::ModelNotFound | Self::UnknownUrl => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::QueueFull | Self::ServerBusy | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::SlowConsumer | Self::ExecutionFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// A request that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} ({}){}", self.message, self.code.as_str(), self.internal.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
+pub struct ApiError {
+    pub code: ErrorCode,
+    /// The request's field that is at fault.
+    pub param: Option<String>,
+    /// For the client: what was wrong, and what to do.
+    pub message: String,
+    /// For the log alone.
+    pub internal: Option<String>,
+}
+
+impl ApiError {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, param: None, message: message.into(), internal: None }
+    }
+
+    /// An error of one field.
+    pub fn of(code: ErrorCode, param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(code, message) }
+    }
+
+    /// A fault of the server; `internal` says which, to the log.
+    pub fn internal(internal: impl Into<String>) -> Self {
+        Self {
+            internal: Some(internal.into()),
+            ..Self::new(ErrorCode::Internal, "The server failed to handle the request; its log says why.")
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    /// The envelope's JSON.
+    pub fn body(&self) -> String {
+        let kind = if self.status().is_server_error() { "server_error" } else { "invalid_request_error" };
+        let error = Envelope {
+            error: EnvelopeFields {
+                message: &self.message,
+                kind,
+                param: self.param.as_deref(),
+                code: self.code.as_str(),
+            },
+        };
+        serde_json::to_string(&error).expect("strings are always JSON")
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: EnvelopeFields<'a>,
+}
+
+#[derive(Serialize)]
+struct EnvelopeFields<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response =
+            (self.status(), [(header::CONTENT_TYPE, "application/json")], self.body()).into_response();
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        // The request's middleware logs it, because it knows the request's id.
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let message = error.to_string();
+        match error {
+            EngineError::QueueFull { .. } => Self::new(ErrorCode::QueueFull, message),
+            EngineError::PromptTooLong { .. } | EngineError::PoolTooSmall { .. } => {
+                Self::new(ErrorCode::ContextLengthExceeded, message)
+            }
+            EngineError::Unsupported(_) => Self::new(ErrorCode::UnsupportedParameter, message),
+            EngineError::SlowConsumer { .. } => Self::new(ErrorCode::SlowConsumer, message),
+            EngineError::ShuttingDown => Self::new(ErrorCode::ShuttingDown, message),
+            EngineError::Execution(_) => Self {
+                internal: Some(message),
+                ..Self::new(
+                    ErrorCode::ExecutionFailed,
+                    "The model's execution failed; the server's log says why. The server must be restarted.",
+                )
+            },
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        let code = match error {
+            TemplateError::OutputTooLong { .. } => ErrorCode::ContextLengthExceeded,
+            _ => ErrorCode::TemplateError,
+        };
+        Self::of(code, "messages", error.to_string())
+    }
+}
+
+impl ApiError {
+    /// A prompt that cannot be tokenized; `param` is the field that it came from.
+    pub fn tokenizing(param: &str, error: &TokenizerError) -> Self {
+        match error {
+            TokenizerError::InputTooLong { .. } => {
+                Self::of(ErrorCode::ContextLengthExceeded, param, error.to_string())
+            }
+            _ => Self::internal(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The generation fields that both completion APIs share: sampling, limits, stops and streaming.
+//!
+//! Absent fields take the core's sampling defaults. Every field that is present is checked against its own range.
+
+use serde_json::Value;
+
+use super::error::{ApiError, ErrorCode};
+use super::fields::{Fields, invalid, wrong_type};
+use super::service::ModelProfile;
+use crate::ids::TokenId;
+use crate::runtime::engine::SamplingParameters;
+
+/// Sequences that one request may ask for, over all its prompts.
+pub const CHOICES_MAX: usize = 128;
+const STOPS_MAX: usize = 16;
+const STOP_BYTES_MAX: usize = 1024;
+const TEMPERATURE_MAX: f64 = 2.0;
+const PENALTY_MAX: f64 = 2.0;
+const REPETITION_PENALTY_MAX: f64 = 10.0;
+const BIAS_MAX: f64 = 100.0;
+
+/// What `temperature: 0` means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroTemperature {
+    /// An error that names `top_k: 1`.
+    #[default]
+    Reject,
+    /// The same as `top_k: 1`.
+    Top1,
+}
+
+/// The shared fields of one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationOptions {
+    /// The seed is the first choice's; choice i adds i.
+    pub sampling: SamplingParameters,
+    /// Choices per prompt.
+    pub n: u32,
+    /// `None` generates up to the context.
+    pub output_tokens_max: Option<u32>,
+    pub stop: Vec<String>,
+    pub ignore_eos: bool,
+    pub stream: bool,
+    /// Whether the stream's last chunk reports usage.
+    pub include_usage: bool,
+}
+
+impl GenerationOptions {
+    /// Reads the shared fields. `output_tokens_min` is the smallest output limit that the API accepts.
+    ///
+    /// # Errors
+    /// A 400 that names the field.
+    pub fn read(fields: &Fields<'_>, model: &ModelProfile, output_tokens_min: u32) -> Result<Self, ApiError> {
+        Ok(Self {
+            sampling: sampling(fields, model)?,
+            n: fields.integer("n", 1..=CHOICES_MAX as i64)?.unwrap_or(1) as u32,
+            output_tokens_max: output_tokens_max(fields, output_tokens_min)?,
+            stop: stops(fields)?,
+            ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
+            stream: fields.boolean("stream")?.unwrap_or(false),
+            include_usage: match fields.object("stream_options")? {
+                Some(options) => options.boolean("include_usage")?.unwrap_or(false),
+                None => false,
+            },
+        })
+    }
+}
+
+fn sampling(fields: &Fields<'_>, model: &ModelProfile) -> Result<SamplingParameters, ApiError> {
+    let defaults = &model.sampling;
+    let number = |name, range, default: f32| {
+        fields.number(name, range).map(|value| value.map_or(default, |value| value as f32))
+    };
+    let penalty = |name, default| number(name, -PENALTY_MAX..=PENALTY_MAX, default);
+    let mut temperature = number("temperature", 0.0..=TEMPERATURE_MAX, defaults.temperature)?;
+    let mut top_k = match fields.integer("top_k", -1..=i64::from(u32::MAX))? {
+        Some(value) => u32::try_from(value).unwrap_or(0).min(model.limits.vocabulary),
+        None => defaults.top_k,
+    };
+    if temperature == 0.0 {
+        match model.zero_temperature {
+            ZeroTemperature::Reject => {
+                let requirement =
+                    "it must be above 0; `top_k: 1` gives the same, the most likely token each time";
+                return Err(invalid(&fields.path("temperature"), requirement));
+            }
+            ZeroTemperature::Top1 => (temperature, top_k) = (1.0, 1),
+        }
+    }
+    if let Some((low, high)) = defaults.temperature_range {
+        temperature = temperature.clamp(low, high);
+    }
+    let top_p = number("top_p", 0.0..=1.0, defaults.top_p)?;
+    if top_p <= 0.0 {
+        return Err(invalid(&fields.path("top_p"), "it must be above 0 and at most 1"));
+    }
+    let repetition_penalty =
+        number("repetition_penalty", 0.0..=REPETITION_PENALTY_MAX, defaults.repetition_penalty)?;
+    if repetition_penalty <= 0.0 {
+        return Err(invalid(&fields.path("repetition_penalty"), "it must be above 0; 1 is neutral"));
+    }
+    Ok(SamplingParameters {
+        temperature,
+        top_k,
+        top_p,
+        min_p: number("min_p", 0.0..=1.0, defaults.min_p)?,
+        repetition_penalty,
+        presence_penalty: penalty("presence_penalty", defaults.presence_penalty)?,
+        frequency_penalty: penalty("frequency_penalty", defaults.frequency_penalty)?,
+        logit_bias: logit_bias(fields, model)?,
+        seed: seed(fields)?,
+    })
+}
+
+fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
+    let Some(value) = fields.get("seed") else {
+        return getrandom::u64().map_err(|error| ApiError::internal(error.to_string()));
+    };
+    // All 64 bits are the random stream's key, whichever sign they were written with.
+    match (value.as_i64(), value.as_u64()) {
+        (Some(seed), _) => Ok(seed.cast_unsigned()),
+        (None, Some(seed)) => Ok(seed),
+        (None, None) => Err(wrong_type(&fields.path("seed"), "a 64-bit integer", value)),
+    }
+}
+
+fn output_tokens_max(fields: &Fields<'_>, minimum: u32) -> Result<Option<u32>, ApiError> {
+    let range = i64::from(minimum)..=i64::MAX;
+    let limit = fields.integer("max_completion_tokens", range.clone())?;
+    let older_name = fields.integer("max_tokens", range)?;
+    Ok(limit.or(older_name).map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)))
+}
+
+fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
+    let path = fields.path("stop");
+    let Some(value) = fields.get("stop") else { return Ok(Vec::new()) };
+    let stops = match value {
+        Value::String(stop) => vec![stop.clone()],
+        Value::Array(stops) => stops
+            .iter()
+            .map(|stop| match stop {
+                Value::String(stop) => Ok(stop.clone()),
+                other => Err(wrong_type(&path, "a string or an array of strings", other)),
+            })
+            .collect::<Result<_, _>>()?,
+        other => return Err(wrong_type(&path, "a string or an array of strings", other)),
+    };
+    if stops.len() > STOPS_MAX {
+        return Err(invalid(&path, &format!("{} stop strings exceed the limit of {STOPS_MAX}", stops.len())));
+    }
+    if stops.iter().any(String::is_empty) {
+        return Err(invalid(&path, "a stop string must not be empty"));
+    }
+    if stops.iter().any(|stop| stop.len() > STOP_BYTES_MAX) {
+        return Err(invalid(&path, &format!("a stop string must not exceed {STOP_BYTES_MAX} bytes")));
+    }
+    Ok(stops)
+}
+
+fn logit_bias(fields: &Fields<'_>, model: &ModelProfile) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
+    let path = fields.path("logit_bias");
+    let (count, count_max) = (biases.object_map().len(), model.limits.bias_entries_max as usize);
+    if count > count_max {
+        return Err(invalid(&path, &format!("{count} entries exceed the model's limit of {count_max}")));
+    }
+    let mut entries = Vec::with_capacity(count);
+    for key in biases.object_map().keys() {
+        let token = key.parse().ok().filter(|&token: &u32| token < model.limits.vocabulary);
+        let Some(token) = token else {
+            let requirement = format!("'{key}' is not a token id below {}", model.limits.vocabulary);
+            return Err(ApiError::of(
+                ErrorCode::InvalidValue,
+                path,
+                format!("Invalid value for 'logit_bias': {requirement}."),
+            ));
+        };
+        if let Some(bias) = biases.number(key, -BIAS_MAX..=BIAS_MAX)? {
+            entries.push((TokenId(token), bias as f32));
+        }
+    }
+    Ok(entries)
+}

@@ -1,0 +1,120 @@
+//! Which path is served by which API, and what holds for all of them: a request id, one error envelope, no lost panic.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::Value;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use super::error::{ApiError, ErrorCode};
+use super::service::{Service, random_id};
+use super::{chat, completions, health, models};
+use crate::runtime::engine::EngineError;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Names one HTTP request in its response's `x-request-id` and in the log.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// Logs a failed request; a fault of the server loudly.
+    pub fn log(&self, stage: &str, error: &ApiError) {
+        let (request_id, code) = (&*self.0, error.code.as_str());
+        if error.status() == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(request_id, stage, code, %error, "request failed");
+        } else {
+            tracing::info!(request_id, stage, code, %error, "request refused");
+        }
+    }
+}
+
+/// A JSON body, already serialized.
+#[derive(Debug)]
+pub(super) struct Json(pub String);
+
+impl Json {
+    /// Parses a request's body.
+    ///
+    /// # Errors
+    /// A 400 that says where the JSON is wrong.
+    pub fn parse(body: &[u8]) -> Result<Value, ApiError> {
+        serde_json::from_slice(body).map_err(|error| {
+            ApiError::new(ErrorCode::InvalidJson, format!("The body is not valid JSON: {error}."))
+        })
+    }
+}
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
+    }
+}
+
+/// The whole surface.
+pub(super) fn router(service: Arc<Service>) -> Router {
+    let generation = Router::new()
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/completions", post(completions::create))
+        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_when_stopping));
+    Router::new()
+        .merge(generation)
+        .route("/v1/models", get(models::list))
+        // An id may hold slashes, as Hugging Face's do.
+        .route("/v1/models/{*id}", get(models::retrieve))
+        .route("/health", get(health::health))
+        .route("/", get(health::greeting))
+        .fallback(unknown_url)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(identify))
+        .with_state(service)
+}
+
+/// Gives every request its id and logs its error.
+async fn identify(mut request: Request, next: Next) -> Response {
+    let id = match random_id("req_") {
+        Ok(id) => RequestId(id.into()),
+        Err(error) => return error.into_response(),
+    };
+    request.extensions_mut().insert(id.clone());
+    let mut response = next.run(request).await;
+    if let Some(error) = response.extensions().get::<ApiError>() {
+        id.log("request", error);
+    }
+    let value = HeaderValue::from_str(&id.0).expect("the id is hexadecimal");
+    response.headers_mut().insert(REQUEST_ID, value);
+    response
+}
+
+/// Refuses work before its body is read.
+async fn refuse_when_stopping(
+    State(service): State<Arc<Service>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if service.is_stopping() {
+        return Err(EngineError::ShuttingDown.into());
+    }
+    Ok(next.run(request).await)
+}
+
+async fn unknown_url(uri: Uri) -> ApiError {
+    ApiError::new(ErrorCode::UnknownUrl, format!("There is nothing at {}.", uri.path()))
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(ErrorCode::MethodNotAllowed, format!("{method} is not allowed at {}.", uri.path()))
+}
+
+pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response<Body> {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    ApiError::internal(format!("a handler panicked: {}", text.unwrap_or("without a message"))).into_response()
+}

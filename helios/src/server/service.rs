@@ -1,0 +1,189 @@
+//! What all requests share: the engine handle, the model's text frontend, limits and identity.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Semaphore;
+
+use super::body::BufferedBody;
+use super::error::{ApiError, ErrorCode};
+use super::options::ZeroTemperature;
+use crate::core::contract::{BoundContract, Limits, SamplingDefaults};
+use crate::ids::TokenId;
+use crate::runtime::engine::Engine;
+use crate::text::TextFrontend;
+
+/// Capacities and times of the server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Connections served at one time; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Bytes of one request's body.
+    pub body_bytes_max: usize,
+    /// Bytes of all bodies that are being read or prepared.
+    pub buffered_bytes_max: usize,
+    /// Bytes of a request's line and headers.
+    pub header_bytes_max: usize,
+    /// Within which a request's line and headers must arrive, and a kept connection be used again.
+    pub header_timeout: Duration,
+    /// Longest wait for the next bytes of a body.
+    pub body_idle_timeout: Duration,
+    /// Within which a whole body must arrive.
+    pub body_timeout: Duration,
+    /// Silence after which a stream gets a comment.
+    pub keepalive_interval: Duration,
+    /// Requests that are parsed, rendered and tokenized at one time.
+    pub preparations_max: usize,
+    /// How long running requests may take to finish once the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            body_bytes_max: 32 << 20,
+            buffered_bytes_max: 256 << 20,
+            header_bytes_max: 64 << 10,
+            header_timeout: Duration::from_secs(30),
+            body_idle_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(120),
+            keepalive_interval: Duration::from_secs(10),
+            preparations_max: 2,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What requests are checked against, and what `/v1/models` shows.
+#[derive(Clone, Debug)]
+pub struct ModelProfile {
+    /// The id that clients see.
+    pub id: String,
+    pub fingerprint: String,
+    /// Seconds since 1970 at which serving started.
+    pub created_s: u64,
+    pub limits: Limits,
+    pub sampling: SamplingDefaults,
+    pub eos_tokens: Vec<TokenId>,
+    pub zero_temperature: ZeroTemperature,
+}
+
+impl ModelProfile {
+    /// The profile of a core, served under `id` or the core's own name.
+    pub fn new(contract: &BoundContract, id: Option<String>, zero_temperature: ZeroTemperature) -> Self {
+        let identity = &contract.identity;
+        Self {
+            id: id.unwrap_or_else(|| identity.model_name.clone()),
+            fingerprint: format!("fp_{}", identity.model_fingerprint.chars().take(10).collect::<String>()),
+            created_s: now_s(),
+            limits: contract.limits,
+            sampling: contract.sampling.clone(),
+            eos_tokens: contract.frontend.eos_tokens.clone(),
+            zero_temperature,
+        }
+    }
+
+    /// Whether a request may name the model so: by its id, by the id's last part, or not at all.
+    ///
+    /// # Errors
+    /// A 404 that names the served model.
+    pub fn check_name(&self, name: Option<&str>) -> Result<(), ApiError> {
+        let basename = self.id.rsplit('/').next().unwrap_or(&self.id);
+        match name {
+            None | Some("") => Ok(()),
+            Some(name) if name == self.id || name == basename => Ok(()),
+            Some(name) => Err(ApiError::of(
+                ErrorCode::ModelNotFound,
+                "model",
+                format!("The model '{name}' does not exist; this server serves '{}'.", self.id),
+            )),
+        }
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Service {
+    pub engine: Engine,
+    pub text: TextFrontend,
+    pub model: ModelProfile,
+    pub config: ServerConfig,
+    preparations: Arc<Semaphore>,
+    pub(super) buffered_kibibytes: Arc<Semaphore>,
+    stopping: AtomicBool,
+}
+
+impl Service {
+    pub fn new(engine: Engine, text: TextFrontend, model: ModelProfile, config: ServerConfig) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            text,
+            model,
+            preparations: Arc::new(Semaphore::new(config.preparations_max)),
+            buffered_kibibytes: Arc::new(Semaphore::new(config.buffered_bytes_max >> 10)),
+            config,
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether shutdown has begun.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Checks that a prompt can be generated from; `param` is the field that it came from.
+    ///
+    /// # Errors
+    /// A 400 if the prompt is empty, or leaves no room for an output token.
+    pub(super) fn check_prompt(&self, param: &str, tokens: &[TokenId]) -> Result<(), ApiError> {
+        let context = self.model.limits.context_tokens_max as usize;
+        if tokens.is_empty() {
+            let message = format!("Invalid value for '{param}': the prompt has no tokens; send some text.");
+            return Err(ApiError::of(ErrorCode::InvalidValue, param, message));
+        }
+        if tokens.len() >= context {
+            let message = format!(
+                "This model's maximum context length is {context} tokens, of which the output needs one, but the \
+                 prompt has {} tokens; shorten it.",
+                tokens.len()
+            );
+            return Err(ApiError::of(ErrorCode::ContextLengthExceeded, param, message));
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Runs a request's parsing, rendering and tokenizing on a worker, at most `preparations_max` of them at one time.
+    pub(super) async fn prepare<T: Send + 'static>(
+        self: &Arc<Self>,
+        body: BufferedBody,
+        work: impl FnOnce(&Self, &[u8]) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permits = Arc::clone(&self.preparations);
+        let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+        let service = Arc::clone(self);
+        let worker = tokio::task::spawn_blocking(move || {
+            // The permit is the worker's: a client that leaves does not make room while its work still runs.
+            let _permit = permit;
+            work(&service, &body.bytes)
+        });
+        worker.await.map_err(|error| ApiError::internal(format!("preparing the request: {error}")))?
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+}
+
+/// An identifier with 96 random bits.
+pub(super) fn random_id(prefix: &str) -> Result<String, ApiError> {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(bytes.iter().fold(prefix.to_owned(), |id, byte| format!("{id}{byte:02x}")))
+}

@@ -1,0 +1,145 @@
+//! Cancellation in every phase, keepalive, health and shutdown.
+
+use serde_json::json;
+
+use super::*;
+
+const PATH: &str = "/v1/completions";
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_in_every_phase() {
+    let phases: [(&str, fn() -> Vec<Step>); 3] = [
+        ("queued", || vec![Hang]),
+        ("prefill", || vec![Admit(0), Hang]),
+        ("decoding", || vec![Admit(0), Text("abc"), Hang]),
+    ];
+    for (phase, steps) in phases {
+        for stream in [false, true] {
+            let server = TestServer::start(move |_| steps()).await;
+            let body = json!({"prompt": "a", "n": 2, "stream": stream}).to_string();
+            let connection = server.open(&post(PATH, &body)).await;
+            server.wait_for_requests(2).await;
+            sleep(Duration::from_millis(20)).await;
+            assert_eq!(server.cancelled.load(Ordering::SeqCst), 0, "{phase} {stream}");
+            drop(connection);
+            server.wait_for_cancelled(2).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn headers_wait_for_admission() {
+    let server = TestServer::start(|_| vec![Pause(120), Admit(0), Text("a"), End]).await;
+    let mut stream = server.open(&post(PATH, &json!({"prompt": "a", "stream": true}).to_string())).await;
+    let mut byte = [0];
+    assert!(timeout(Duration::from_millis(60), stream.read(&mut byte)).await.is_err());
+    assert!(read_until(&mut stream, "[DONE]").await.contains("200 OK"));
+}
+
+#[tokio::test]
+async fn a_group_starts_with_its_first_admission() {
+    let server = TestServer::start(|request| match request.sampling.seed {
+        1 => vec![Hang],
+        _ => vec![Admit(0), Text("a"), End],
+    })
+    .await;
+    let body = json!({"prompt": "a", "stream": true, "n": 2, "seed": 1});
+    let mut stream = server.open(&post(PATH, &body.to_string())).await;
+    read_until(&mut stream, "\"finish_reason\":\"stop\"").await;
+    drop(stream);
+    server.wait_for_cancelled(1).await;
+}
+
+#[tokio::test]
+async fn silence_is_filled_with_comments() {
+    let config = ServerConfig { keepalive_interval: Duration::from_millis(25), ..quick_config() };
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| {
+        vec![Admit(0), Pause(120), Text("a"), End]
+    })
+    .await;
+    let reply = server.post(PATH, &json!({"prompt": "a", "stream": true})).await;
+    assert!(reply.body.starts_with(": keepalive\n\n: keepalive\n\n"));
+    assert_eq!(reply.events().len(), 2);
+    assert!(reply.body.ends_with("data: [DONE]\n\n"));
+}
+
+#[tokio::test]
+async fn a_slow_reader_loses_its_own_request_alone() {
+    let server = TestServer::start(|request| match request.sampling.seed {
+        1 => [vec![Admit(0)], vec![Text("0123456789abcdef"); 40_000], vec![End]].concat(),
+        _ => vec![Admit(0), Text("quick"), End],
+    })
+    .await;
+    let stalled =
+        server.open(&post(PATH, &json!({"prompt": "a", "stream": true, "seed": 1}).to_string())).await;
+    server.wait_for_requests(1).await;
+    let reply = server.post(PATH, &json!({"prompt": "a", "seed": 2})).await;
+    assert_eq!(reply.json()["choices"][0]["text"], "quick");
+    drop(stalled);
+    server.wait_for_cancelled(1).await;
+}
+
+#[tokio::test]
+async fn a_full_queue_is_refused_with_a_time_to_retry() {
+    let server = TestServer::start(|_| vec![Hang]).await;
+    let body = json!({"prompt": "a", "n": 64}).to_string();
+    let waiting = server.open(&post(PATH, &body)).await;
+    server.wait_for_requests(64).await;
+    let refused = server.post(PATH, &json!({"prompt": "a"})).await;
+    refused.assert_error(503, "queue_full", None);
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(server.get("/health").await.json()["engine"]["requests_waiting"], 64);
+    drop(waiting);
+    server.wait_for_cancelled(64).await;
+    eventually(|| server.service.engine.stats().requests_waiting == 0).await;
+}
+
+#[tokio::test]
+async fn stopping_finishes_what_runs_and_refuses_the_rest() {
+    let mut server = TestServer::start(|_| vec![Admit(0), Text("a"), Pause(200), Text("b"), End]).await;
+    assert_eq!(server.get("/health").await.json()["status"], "ok");
+    let mut running = server.open(&post(PATH, &json!({"prompt": "a", "stream": true}).to_string())).await;
+    read_until(&mut running, "\"a\"").await;
+    // A second request on a connection that is open already.
+    let health = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut kept = server.open(health).await;
+    read_until(&mut kept, "\"ok\"").await;
+    server.stop();
+    eventually(|| server.service.is_stopping()).await;
+    let rest = read_until(&mut running, "[DONE]").await;
+    assert!(rest.contains("\"b\""));
+    let mut more = Vec::new();
+    assert_eq!(kept.read_to_end(&mut more).await.unwrap(), 0);
+    server.ended().await;
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_drain_is_cut_off() {
+    let config = ServerConfig { drain_timeout: Duration::from_millis(50), ..quick_config() };
+    let mut server =
+        TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), Text("a"), Hang]).await;
+    let mut running = server.open(&post(PATH, &json!({"prompt": "a", "stream": true}).to_string())).await;
+    read_until(&mut running, "\"a\"").await;
+    server.stop();
+    server.ended().await;
+    let mut rest = String::new();
+    running.read_to_string(&mut rest).await.unwrap();
+    assert!(!rest.contains("[DONE]"));
+}
+
+#[tokio::test]
+async fn a_failed_engine_is_unhealthy_and_refuses_at_once() {
+    let failure = EngineError::Execution("secret".into());
+    let server = TestServer::start(move |_| vec![Admit(0), Fail(failure.clone())]).await;
+    let health = server.get("/health").await;
+    assert_eq!((health.status, health.json()["status"].as_str()), (200, Some("ok")));
+    for _ in 0..2 {
+        server.post(PATH, &json!({"prompt": "a"})).await.assert_error(500, "execution_failed", None);
+    }
+    assert_eq!(server.requests.lock().unwrap().len(), 1);
+    let health = server.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["status"], "failed");
+    assert_eq!(health.json()["engine"]["failed"], true);
+}

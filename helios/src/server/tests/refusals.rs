@@ -1,0 +1,302 @@
+//! Every way to be refused: the status, the code and the field.
+
+use std::sync::atomic::AtomicUsize;
+
+use axum::body::Body;
+use axum::http::Request;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+
+#[tokio::test]
+async fn each_field_is_checked_under_its_own_name() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    let long = "x".repeat(CONTEXT as usize);
+    #[rustfmt::skip]
+    let chat: &[(Value, &str, &str)] = &[
+        (json!({"messages": null}), "missing_required_parameter", "messages"),
+        (json!({"messages": []}), "invalid_value", "messages"),
+        (json!({"messages": "hi"}), "invalid_type", "messages"),
+        (json!({"messages": [1]}), "invalid_type", "messages[0]"),
+        (json!({"messages": [{"content": "x"}]}), "missing_required_parameter", "messages[0].role"),
+        (json!({"messages": [{"role": "robot", "content": "x"}]}), "invalid_value", "messages[0].role"),
+        (json!({"messages": [{"role": "user"}]}), "missing_required_parameter", "messages[0].content"),
+        (json!({"messages": [{"role": "user", "content": 5}]}), "invalid_type", "messages[0].content"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "unsupported_parameter", "messages[0].content[0].type"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}), "unsupported_parameter", "messages[0].content[0].type"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "text"}]}]}), "missing_required_parameter", "messages[0].content[0].text"),
+        (json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]}), "invalid_value", "messages[0].tool_calls[0].function.arguments"),
+        (json!({"messages": [{"role": "user", "content": long}]}), "context_length_exceeded", "messages"),
+        (json!({"chat_template_kwargs": {"refuse": true}}), "template_error", "messages"),
+        (json!({"chat_template_kwargs": []}), "invalid_type", "chat_template_kwargs"),
+        (json!({"model": "other"}), "model_not_found", "model"),
+        (json!({"model": 3}), "invalid_type", "model"),
+        (json!({"temperature": 0}), "invalid_value", "temperature"),
+        (json!({"temperature": 1e-60}), "invalid_value", "temperature"),
+        (json!({"temperature": 2.5}), "invalid_value", "temperature"),
+        (json!({"temperature": "1"}), "invalid_type", "temperature"),
+        (json!({"top_p": 0}), "invalid_value", "top_p"),
+        (json!({"top_p": 1.1}), "invalid_value", "top_p"),
+        (json!({"top_k": -2}), "invalid_value", "top_k"),
+        (json!({"top_k": 1.5}), "invalid_type", "top_k"),
+        (json!({"min_p": -0.1}), "invalid_value", "min_p"),
+        (json!({"repetition_penalty": 0}), "invalid_value", "repetition_penalty"),
+        (json!({"presence_penalty": 2.1}), "invalid_value", "presence_penalty"),
+        (json!({"frequency_penalty": -2.1}), "invalid_value", "frequency_penalty"),
+        (json!({"n": 0}), "invalid_value", "n"),
+        (json!({"n": 129}), "invalid_value", "n"),
+        (json!({"n": true}), "invalid_type", "n"),
+        (json!({"seed": 1.5}), "invalid_type", "seed"),
+        (json!({"seed": "1"}), "invalid_type", "seed"),
+        (json!({"max_tokens": 0}), "invalid_value", "max_tokens"),
+        (json!({"max_completion_tokens": -1}), "invalid_value", "max_completion_tokens"),
+        (json!({"stop": ""}), "invalid_value", "stop"),
+        (json!({"stop": ["a", 1]}), "invalid_type", "stop"),
+        (json!({"stop": vec!["a"; 17]}), "invalid_value", "stop"),
+        (json!({"stop": "x".repeat(1025)}), "invalid_value", "stop"),
+        (json!({"stream": "yes"}), "invalid_type", "stream"),
+        (json!({"stream_options": true}), "invalid_type", "stream_options"),
+        (json!({"stream_options": {"include_usage": 1}}), "invalid_type", "stream_options.include_usage"),
+        (json!({"logit_bias": [1]}), "invalid_type", "logit_bias"),
+        (json!({"logit_bias": {"270": 1}}), "invalid_value", "logit_bias"),
+        (json!({"logit_bias": {"-1": 1}}), "invalid_value", "logit_bias"),
+        (json!({"logit_bias": {"1": 101}}), "invalid_value", "logit_bias.1"),
+        (json!({"logit_bias": {"1": 1, "2": 1, "3": 1, "4": 1, "5": 1}}), "invalid_value", "logit_bias"),
+        (json!({"logprobs": 1}), "invalid_type", "logprobs"),
+        (json!({"top_logprobs": 2}), "invalid_value", "top_logprobs"),
+        (json!({"logprobs": true, "top_logprobs": 21}), "invalid_value", "top_logprobs"),
+        (json!({"response_format": {"type": "json_object"}}), "unsupported_parameter", "response_format"),
+        (json!({"modalities": ["text", "audio"]}), "unsupported_parameter", "modalities"),
+        (json!({"tools": [1]}), "invalid_type", "tools[0]"),
+        (json!({"tools": [{}], "tool_choice": "required"}), "unsupported_parameter", "tool_choice"),
+        (json!({"continue_final_message": true}), "invalid_value", "continue_final_message"),
+        (json!({"continue_final_message": true, "add_generation_prompt": true}), "invalid_value", "continue_final_message"),
+        (json!({"ignore_eos": 0}), "invalid_type", "ignore_eos"),
+    ];
+    for (change, code, param) in chat {
+        let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+        for (key, value) in change.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        let status = if *code == "model_not_found" { 404 } else { 400 };
+        server.post(CHAT, &body).await.assert_error(status, code, Some(param));
+    }
+    #[rustfmt::skip]
+    let completions: &[(Value, &str, &str)] = &[
+        (json!({}), "missing_required_parameter", "prompt"),
+        (json!({"prompt": ""}), "invalid_value", "prompt"),
+        (json!({"prompt": []}), "invalid_value", "prompt"),
+        (json!({"prompt": [[]]}), "invalid_value", "prompt"),
+        (json!({"prompt": 3}), "invalid_type", "prompt"),
+        (json!({"prompt": [1, "a"]}), "invalid_type", "prompt"),
+        (json!({"prompt": [1.5]}), "invalid_type", "prompt"),
+        (json!({"prompt": [270]}), "invalid_value", "prompt"),
+        (json!({"prompt": [-1]}), "invalid_value", "prompt"),
+        (json!({"prompt": vec!["a"; 129]}), "invalid_value", "prompt"),
+        (json!({"prompt": vec!["a"; 65], "n": 2}), "invalid_value", "n"),
+        (json!({"prompt": long}), "context_length_exceeded", "prompt"),
+        (json!({"prompt": "a", "max_tokens": -1}), "invalid_value", "max_tokens"),
+        (json!({"prompt": "a", "suffix": "b"}), "unsupported_parameter", "suffix"),
+        (json!({"prompt": "a", "echo": true, "logprobs": 1}), "unsupported_parameter", "echo"),
+        (json!({"prompt": "a", "logprobs": true}), "invalid_type", "logprobs"),
+        (json!({"prompt": "a", "best_of": 2}), "unsupported_parameter", "best_of"),
+    ];
+    for (body, code, param) in completions {
+        server.post(COMPLETIONS, body).await.assert_error(400, code, Some(param));
+    }
+    assert!(server.requests.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn temperature_zero_says_what_gives_the_same_or_gives_it() {
+    let body = json!({"prompt": "a", "temperature": 0});
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    assert!(server.post(COMPLETIONS, &body).await.body.contains("`top_k: 1` gives the same"));
+    let server =
+        TestServer::with_config(quick_config(), ZeroTemperature::Top1, |_| vec![Admit(0), End]).await;
+    assert_eq!(server.post(COMPLETIONS, &body).await.status, 200);
+    let sampling = server.last_request().sampling;
+    assert_eq!((sampling.temperature, sampling.top_k), (1.0, 1));
+}
+
+#[tokio::test]
+async fn models_answer_to_their_id_its_last_part_or_none() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    for model in [json!("tests/tiny"), json!("tiny"), json!(""), Value::Null] {
+        assert_eq!(server.post(COMPLETIONS, &json!({"prompt": "a", "model": model})).await.status, 200);
+    }
+    let list = server.get("/v1/models").await.json();
+    assert_eq!(list["object"], "list");
+    assert_eq!(list["data"][0], server.get("/v1/models/tests/tiny").await.json());
+    assert_eq!(
+        list["data"][0],
+        json!({"id": "tests/tiny", "object": "model", "created": 1, "owned_by": "flare", "max_model_len": CONTEXT})
+    );
+    server.get("/v1/models/other").await.assert_error(404, "model_not_found", Some("model"));
+}
+
+#[tokio::test]
+async fn wrong_urls_methods_and_bodies_get_the_envelope() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    server.get("/nowhere").await.assert_error(404, "unknown_url", None);
+    server.get(CHAT).await.assert_error(405, "method_not_allowed", None);
+    server.send(&post("/health", "{}")).await.assert_error(405, "method_not_allowed", None);
+    for broken in ["", "{", "{\"prompt\": \"\\ud800\"}", "nul", &"[".repeat(5000)] {
+        server.send(&post(COMPLETIONS, broken)).await.assert_error(400, "invalid_json", None);
+    }
+    server.send(&post(COMPLETIONS, "[1]")).await.assert_error(400, "invalid_type", None);
+    let mut invalid_utf8 = post(COMPLETIONS, "{\"prompt\": \"??\"}");
+    let at = invalid_utf8.len() - 4;
+    invalid_utf8[at] = 0xFF;
+    server.send(&invalid_utf8).await.assert_error(400, "invalid_json", None);
+    let plain = String::from_utf8(post(COMPLETIONS, "{\"prompt\": \"a\"}")).unwrap();
+    let plain = plain.replace("application/json", "text/plain");
+    server.send(plain.as_bytes()).await.assert_error(415, "unsupported_media_type", None);
+    let head = server.send(b"HEAD / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert_eq!(server.get("/").await.json()["name"], "flare");
+}
+
+#[tokio::test]
+async fn engine_refusals_have_their_status_and_keep_their_secrets() {
+    let cases = [
+        (EngineError::QueueFull { waiting: 9 }, 503, "queue_full"),
+        (EngineError::ShuttingDown, 503, "shutting_down"),
+        (
+            EngineError::PromptTooLong { prompt_tokens: 9, context_tokens_max: 8 },
+            400,
+            "context_length_exceeded",
+        ),
+        (EngineError::PoolTooSmall { pages: 2, pages_max: 1 }, 400, "context_length_exceeded"),
+        (EngineError::Unsupported("no such thing".into()), 400, "unsupported_parameter"),
+        (EngineError::Execution("secret at 0xdeadbeef".into()), 500, "execution_failed"),
+    ];
+    for (error, status, code) in cases {
+        for stream in [false, true] {
+            let failure = error.clone();
+            let server = TestServer::start(move |_| vec![Fail(failure.clone())]).await;
+            let reply = server.post(COMPLETIONS, &json!({"prompt": "a", "stream": stream})).await;
+            reply.assert_error(status, code, None);
+            assert_eq!(reply.headers.contains_key("retry-after"), status == 503);
+            assert!(!reply.body.contains("0xdeadbeef"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_after_admission_is_an_error_event_or_an_error() {
+    let failure = EngineError::Execution("secret".into());
+    let server = TestServer::start(move |_| vec![Admit(0), Text("ab"), Fail(failure.clone())]).await;
+    let reply =
+        server.post(CHAT, &json!({"messages": [{"role": "user", "content": "x"}], "stream": true})).await;
+    assert_eq!(reply.status, 200);
+    let last = reply.events().pop().unwrap();
+    assert_eq!(last["error"]["code"], "execution_failed");
+    assert_eq!(last["error"].as_object().unwrap().len(), 4);
+    assert!(!reply.body.contains("[DONE]") && !reply.body.contains("secret"));
+    server.post(COMPLETIONS, &json!({"prompt": "x"})).await.assert_error(500, "execution_failed", None);
+}
+
+#[tokio::test]
+async fn an_engine_that_vanishes_is_an_error_not_an_end() {
+    let server = TestServer::start(|_| vec![Admit(0), Text("ab")]).await;
+    let reply = server.post(COMPLETIONS, &json!({"prompt": "x", "stream": true})).await;
+    assert_eq!(reply.events().pop().unwrap()["error"]["code"], "execution_failed");
+    assert!(!reply.body.contains("[DONE]"));
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_without_its_text() {
+    let router = axum::Router::new()
+        .route("/", axum::routing::get(async || -> &'static str { panic!("secret") }))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(super::super::routes::panicked));
+    let response = router.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 500);
+    let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["error"]["code"], "internal_error");
+    assert!(!body.to_string().contains("secret"));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (-3i64..130).prop_map(Value::from),
+        (-1.0..3.0f64).prop_map(Value::from),
+        "\\PC{0,8}".prop_map(Value::from),
+        prop::sample::select(vec!["user", "assistant", "tool", "text", "tiny", "auto", "function"])
+            .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(field(), inner, 0..4).prop_map(|map| Value::from_iter(map)),
+        ]
+    })
+}
+
+fn field() -> impl Strategy<Value = String> {
+    let names = "role content type text tool_calls function arguments name include_usage 5 messages prompt";
+    prop::sample::select(names.split(' ').map(str::to_owned).collect::<Vec<_>>())
+}
+
+fn any_body() -> impl Strategy<Value = Value> {
+    let names = "model messages prompt n stop seed max_tokens max_completion_tokens temperature top_k top_p min_p \
+        repetition_penalty presence_penalty frequency_penalty logit_bias logprobs top_logprobs stream \
+        stream_options ignore_eos echo suffix add_generation_prompt continue_final_message \
+        chat_template_kwargs tools tool_choice response_format modalities audio best_of add_special_tokens x";
+    let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
+    let messages = prop::collection::vec(
+        prop::collection::hash_map(field(), any_json(), 0..4).prop_map(|map| Value::from_iter(map)),
+        0..3,
+    )
+    .prop_map(Value::from);
+    let base = prop_oneof![
+        Just(json!({"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"})),
+        messages.prop_map(|messages| json!({"messages": messages, "prompt": "Hi"})),
+    ];
+    (base, prop::collection::hash_map(prop::sample::select(names), any_json(), 0..6)).prop_map(
+        |(mut body, changes)| {
+            for (key, value) in changes.into_iter().collect::<std::collections::BTreeMap<_, _>>() {
+                body[key] = value;
+            }
+            body
+        },
+    )
+}
+
+#[test]
+fn no_json_body_is_a_fault_of_the_server() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let script: Arc<Script> = Arc::new(|_: &GenerationRequest| vec![Admit(0), Text("ok"), End]);
+    let service = service(
+        quick_config(),
+        ZeroTemperature::Reject,
+        Arc::default(),
+        Arc::new(AtomicUsize::new(0)),
+        script,
+    );
+    let router = super::super::routes::router(service);
+    let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    proptest!(ProptestConfig::with_cases(600), |(body in any_body(), chat in any::<bool>())| {
+        let path = if chat { CHAT } else { COMPLETIONS };
+        let request = Request::post(path).header("content-type", "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let response = runtime.block_on(router.clone().oneshot(request)).unwrap();
+        let status = response.status().as_u16();
+        seen.borrow_mut().insert(status);
+        prop_assert!(matches!(status, 200 | 400 | 404), "{} for {}", status, body);
+        let bytes = runtime.block_on(axum::body::to_bytes(response.into_body(), 1 << 24)).unwrap();
+        prop_assert!(!bytes.is_empty());
+    });
+    assert!(seen.borrow().contains(&200), "some bodies are valid: {:?}", seen.borrow());
+}

@@ -27,9 +27,23 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// What the last events and responses may take after the engine has let go of its requests.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How serving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Ended {
+    /// Nothing runs any more.
+    InOrder,
+    /// The model thread still runs; waiting for it may take for ever.
+    ModelThreadStuck,
+}
+
 /// Serves until `shutdown` resolves, then stops in order: no new connections, running requests drained or cancelled, the
 /// model thread ended, every connection closed.
-pub async fn serve(listener: TcpListener, service: Arc<Service>, shutdown: impl Future<Output = ()>) {
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    shutdown: impl Future<Output = ()>,
+) -> Ended {
     let routes = router(Arc::clone(&service));
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -38,15 +52,15 @@ pub async fn serve(listener: TcpListener, service: Arc<Service>, shutdown: impl 
     stopping.send_replace(true);
     let drain_timeout = service.config.drain_timeout;
     let drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX);
-    let closed = async {
-        tokio::join!(service.engine.shutdown(drain_timeout_ms), async {
-            while connections.join_next().await.is_some() {}
-        })
-    };
-    if timeout(drain_timeout + FLUSH_TIMEOUT, closed).await.is_err() {
-        tracing::warn!("connections or the model thread did not end within the drain time and were cut off");
+    let limit = drain_timeout + FLUSH_TIMEOUT;
+    let closed = async { while connections.join_next().await.is_some() {} };
+    let (engine, closed) =
+        tokio::join!(timeout(limit, service.engine.shutdown(drain_timeout_ms)), timeout(limit, closed),);
+    if closed.is_err() {
+        tracing::warn!("connections did not end within the drain time and were cut off");
     }
     connections.shutdown().await;
+    if engine.is_ok() { Ended::InOrder } else { Ended::ModelThreadStuck }
 }
 
 async fn accept_until(

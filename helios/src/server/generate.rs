@@ -310,10 +310,9 @@ impl Choice {
         // A token that only began a code point waits for the text that it is part of.
         if self.reporting && (end || !text.is_empty()) {
             self.released += text.chars().count();
-            let complete = |report: &mut TokenReport| end || report.start + report.length <= self.released;
-            while let Some(report) = self.reports.pop_front_if(complete) {
-                tokens.push(report);
-            }
+            let complete = |report: &&TokenReport| end || report.start + report.length <= self.released;
+            let count = self.reports.iter().take_while(complete).count();
+            tokens.extend(self.reports.drain(..count));
         }
         if !text.is_empty() || !tokens.is_empty() {
             self.events.push_back(ChoiceEvent::Delta { text, tokens });

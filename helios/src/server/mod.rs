@@ -23,7 +23,7 @@ mod sse;
 #[cfg(test)]
 mod tests;
 
-pub use connection::serve;
+pub use connection::{Ended, serve};
 pub use error::{ApiError, ErrorCode};
 pub use options::ZeroTemperature;
 pub use service::{ModelProfile, ServerConfig, Service};

@@ -8,14 +8,15 @@ const PATH: &str = "/v1/completions";
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_in_every_phase() {
-    let phases: [(&str, fn() -> Vec<Step>); 3] = [
-        ("queued", || vec![Hang]),
-        ("prefill", || vec![Admit(0), Hang]),
-        ("decoding", || vec![Admit(0), Text("abc"), Hang]),
+    let phases = [
+        ("queued", vec![Hang]),
+        ("prefill", vec![Admit(0), Hang]),
+        ("decoding", vec![Admit(0), Text("abc"), Hang]),
     ];
     for (phase, steps) in phases {
         for stream in [false, true] {
-            let server = TestServer::start(move |_| steps()).await;
+            let script = steps.clone();
+            let server = TestServer::start(move |_| script.clone()).await;
             let body = json!({"prompt": "a", "n": 2, "stream": stream}).to_string();
             let connection = server.open(&post(PATH, &body)).await;
             server.wait_for_requests(2).await;
@@ -110,7 +111,7 @@ async fn stopping_finishes_what_runs_and_refuses_the_rest() {
     assert!(rest.contains("\"b\""));
     let mut more = Vec::new();
     assert_eq!(kept.read_to_end(&mut more).await.unwrap(), 0);
-    server.ended().await;
+    assert_eq!(server.ended().await, Ended::InOrder);
     assert!(TcpStream::connect(server.address).await.is_err());
 }
 
@@ -122,7 +123,7 @@ async fn what_does_not_drain_is_cut_off() {
     let mut running = server.open(&post(PATH, &json!({"prompt": "a", "stream": true}).to_string())).await;
     read_until(&mut running, "\"a\"").await;
     server.stop();
-    server.ended().await;
+    assert_eq!(server.ended().await, Ended::InOrder);
     let mut rest = String::new();
     running.read_to_string(&mut rest).await.unwrap();
     assert!(!rest.contains("[DONE]"));

@@ -1,7 +1,6 @@
 //! Bodies that are too large, too slow or too many.
 
 use serde_json::json;
-use std::time::Instant;
 
 use super::*;
 
@@ -55,7 +54,6 @@ async fn a_body_that_dawdles_is_timed_out() {
         ..quick_config()
     };
     let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), End]).await;
-    let start = Instant::now();
     server.send(&[head(50), b"{".to_vec()].concat()).await.assert_error(408, "request_timeout", None);
     // One byte at a time keeps it alive only until the whole body is due.
     let mut stream = server.open(&head(500)).await;
@@ -71,7 +69,6 @@ async fn a_body_that_dawdles_is_timed_out() {
         () = drip => panic!("the answer comes first"),
     };
     assert!(String::from_utf8_lossy(&reply[..read]).starts_with("HTTP/1.1 408"));
-    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[tokio::test]

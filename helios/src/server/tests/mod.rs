@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::connection::Ended;
 use super::options::ZeroTemperature;
 use super::service::{ModelProfile, ServerConfig, Service};
 use crate::core::contract::{Limits, SamplingDefaults};
@@ -70,7 +71,7 @@ pub(super) struct TestServer {
     pub requests: Arc<Mutex<Vec<GenerationRequest>>>,
     pub cancelled: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<()>,
+    serving: JoinHandle<Ended>,
 }
 
 impl TestServer {
@@ -124,8 +125,8 @@ impl TestServer {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    pub async fn ended(&mut self) {
-        timeout(PATIENCE, &mut self.serving).await.unwrap().unwrap();
+    pub async fn ended(&mut self) -> Ended {
+        timeout(PATIENCE, &mut self.serving).await.unwrap().unwrap()
     }
 
     pub async fn wait_for_cancelled(&self, count: usize) {

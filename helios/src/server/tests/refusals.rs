@@ -13,101 +13,128 @@ use super::*;
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 
+/// Changes to a valid chat body, the code that they are refused with, and the field that is named.
+#[rustfmt::skip]
+const CHAT_CASES: &[(&str, &str, &str)] = &[
+    (r#"{"messages": null}"#, "missing_required_parameter", "messages"),
+    (r#"{"messages": []}"#, "invalid_value", "messages"),
+    (r#"{"messages": "hi"}"#, "invalid_type", "messages"),
+    (r#"{"messages": [1]}"#, "invalid_type", "messages[0]"),
+    (r#"{"messages": [{"content": "x"}]}"#, "missing_required_parameter", "messages[0].role"),
+    (r#"{"messages": [{"role": "robot", "content": "x"}]}"#, "invalid_value", "messages[0].role"),
+    (r#"{"messages": [{"role": "user"}]}"#, "missing_required_parameter", "messages[0].content"),
+    (r#"{"messages": [{"role": "user", "content": 5}]}"#, "invalid_type", "messages[0].content"),
+    (r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#, "unsupported_parameter", "messages[0].content[0].type"),
+    (r#"{"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}"#, "unsupported_parameter", "messages[0].content[0].type"),
+    (r#"{"messages": [{"role": "user", "content": [{"type": "text"}]}]}"#, "missing_required_parameter", "messages[0].content[0].text"),
+    (r#"{"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]}"#, "invalid_value", "messages[0].tool_calls[0].function.arguments"),
+    (r#"{"chat_template_kwargs": {"refuse": true}}"#, "template_error", "messages"),
+    (r#"{"chat_template_kwargs": []}"#, "invalid_type", "chat_template_kwargs"),
+    (r#"{"model": "other"}"#, "model_not_found", "model"),
+    (r#"{"model": 3}"#, "invalid_type", "model"),
+    (r#"{"temperature": 0}"#, "invalid_value", "temperature"),
+    (r#"{"temperature": 1e-60}"#, "invalid_value", "temperature"),
+    (r#"{"temperature": 2.5}"#, "invalid_value", "temperature"),
+    (r#"{"temperature": "1"}"#, "invalid_type", "temperature"),
+    (r#"{"top_p": 0}"#, "invalid_value", "top_p"),
+    (r#"{"top_p": 1.1}"#, "invalid_value", "top_p"),
+    (r#"{"top_k": -2}"#, "invalid_value", "top_k"),
+    (r#"{"top_k": 1.5}"#, "invalid_type", "top_k"),
+    (r#"{"min_p": -0.1}"#, "invalid_value", "min_p"),
+    (r#"{"repetition_penalty": 0}"#, "invalid_value", "repetition_penalty"),
+    (r#"{"presence_penalty": 2.1}"#, "invalid_value", "presence_penalty"),
+    (r#"{"frequency_penalty": -2.1}"#, "invalid_value", "frequency_penalty"),
+    (r#"{"n": 0}"#, "invalid_value", "n"),
+    (r#"{"n": 129}"#, "invalid_value", "n"),
+    (r#"{"n": true}"#, "invalid_type", "n"),
+    (r#"{"seed": 1.5}"#, "invalid_type", "seed"),
+    (r#"{"seed": "1"}"#, "invalid_type", "seed"),
+    (r#"{"max_tokens": 0}"#, "invalid_value", "max_tokens"),
+    (r#"{"max_completion_tokens": -1}"#, "invalid_value", "max_completion_tokens"),
+    (r#"{"stop": ""}"#, "invalid_value", "stop"),
+    (r#"{"stop": ["a", 1]}"#, "invalid_type", "stop"),
+    (r#"{"stream": "yes"}"#, "invalid_type", "stream"),
+    (r#"{"stream_options": true}"#, "invalid_type", "stream_options"),
+    (r#"{"stream_options": {"include_usage": 1}}"#, "invalid_type", "stream_options.include_usage"),
+    (r#"{"logit_bias": [1]}"#, "invalid_type", "logit_bias"),
+    (r#"{"logit_bias": {"270": 1}}"#, "invalid_value", "logit_bias"),
+    (r#"{"logit_bias": {"-1": 1}}"#, "invalid_value", "logit_bias"),
+    (r#"{"logit_bias": {"1": 101}}"#, "invalid_value", "logit_bias.1"),
+    (r#"{"logit_bias": {"1": 1, "2": 1, "3": 1, "4": 1, "5": 1}}"#, "invalid_value", "logit_bias"),
+    (r#"{"logprobs": 1}"#, "invalid_type", "logprobs"),
+    (r#"{"top_logprobs": 2}"#, "invalid_value", "top_logprobs"),
+    (r#"{"logprobs": true, "top_logprobs": 21}"#, "invalid_value", "top_logprobs"),
+    (r#"{"response_format": {"type": "json_object"}}"#, "unsupported_parameter", "response_format"),
+    (r#"{"modalities": ["text", "audio"]}"#, "unsupported_parameter", "modalities"),
+    (r#"{"tools": [1]}"#, "invalid_type", "tools[0]"),
+    (r#"{"tools": [{}], "tool_choice": "required"}"#, "unsupported_parameter", "tool_choice"),
+    (r#"{"continue_final_message": true}"#, "invalid_value", "continue_final_message"),
+    (r#"{"continue_final_message": true, "add_generation_prompt": true}"#, "invalid_value", "continue_final_message"),
+    (r#"{"ignore_eos": 0}"#, "invalid_type", "ignore_eos"),
+];
+
+/// Bodies of completions, likewise.
+#[rustfmt::skip]
+const COMPLETION_CASES: &[(&str, &str, &str)] = &[
+    (r#"{}"#, "missing_required_parameter", "prompt"),
+    (r#"{"prompt": ""}"#, "invalid_value", "prompt"),
+    (r#"{"prompt": []}"#, "invalid_value", "prompt"),
+    (r#"{"prompt": [[]]}"#, "invalid_value", "prompt"),
+    (r#"{"prompt": 3}"#, "invalid_type", "prompt"),
+    (r#"{"prompt": [1, "a"]}"#, "invalid_type", "prompt"),
+    (r#"{"prompt": [1.5]}"#, "invalid_type", "prompt"),
+    (r#"{"prompt": [270]}"#, "invalid_value", "prompt"),
+    (r#"{"prompt": [-1]}"#, "invalid_value", "prompt"),
+    (r#"{"prompt": "a", "max_tokens": -1}"#, "invalid_value", "max_tokens"),
+    (r#"{"prompt": "a", "suffix": "b"}"#, "unsupported_parameter", "suffix"),
+    (r#"{"prompt": "a", "echo": true, "logprobs": 1}"#, "unsupported_parameter", "echo"),
+    (r#"{"prompt": "a", "logprobs": true}"#, "invalid_type", "logprobs"),
+    (r#"{"prompt": "a", "best_of": 2}"#, "unsupported_parameter", "best_of"),
+];
+
+fn hello_with(change: &Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    for (key, value) in change.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
 #[tokio::test]
-async fn each_field_is_checked_under_its_own_name() {
+async fn each_chat_field_is_checked_under_its_own_name() {
     let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    let mut cases: Vec<(Value, &str, &str)> = CHAT_CASES
+        .iter()
+        .map(|(change, code, param)| (serde_json::from_str(change).unwrap(), *code, *param))
+        .collect();
     let long = "x".repeat(CONTEXT as usize);
-    #[rustfmt::skip]
-    let chat: &[(Value, &str, &str)] = &[
-        (json!({"messages": null}), "missing_required_parameter", "messages"),
-        (json!({"messages": []}), "invalid_value", "messages"),
-        (json!({"messages": "hi"}), "invalid_type", "messages"),
-        (json!({"messages": [1]}), "invalid_type", "messages[0]"),
-        (json!({"messages": [{"content": "x"}]}), "missing_required_parameter", "messages[0].role"),
-        (json!({"messages": [{"role": "robot", "content": "x"}]}), "invalid_value", "messages[0].role"),
-        (json!({"messages": [{"role": "user"}]}), "missing_required_parameter", "messages[0].content"),
-        (json!({"messages": [{"role": "user", "content": 5}]}), "invalid_type", "messages[0].content"),
-        (json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "unsupported_parameter", "messages[0].content[0].type"),
-        (json!({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}), "unsupported_parameter", "messages[0].content[0].type"),
-        (json!({"messages": [{"role": "user", "content": [{"type": "text"}]}]}), "missing_required_parameter", "messages[0].content[0].text"),
-        (json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]}), "invalid_value", "messages[0].tool_calls[0].function.arguments"),
+    cases.extend([
         (json!({"messages": [{"role": "user", "content": long}]}), "context_length_exceeded", "messages"),
-        (json!({"chat_template_kwargs": {"refuse": true}}), "template_error", "messages"),
-        (json!({"chat_template_kwargs": []}), "invalid_type", "chat_template_kwargs"),
-        (json!({"model": "other"}), "model_not_found", "model"),
-        (json!({"model": 3}), "invalid_type", "model"),
-        (json!({"temperature": 0}), "invalid_value", "temperature"),
-        (json!({"temperature": 1e-60}), "invalid_value", "temperature"),
-        (json!({"temperature": 2.5}), "invalid_value", "temperature"),
-        (json!({"temperature": "1"}), "invalid_type", "temperature"),
-        (json!({"top_p": 0}), "invalid_value", "top_p"),
-        (json!({"top_p": 1.1}), "invalid_value", "top_p"),
-        (json!({"top_k": -2}), "invalid_value", "top_k"),
-        (json!({"top_k": 1.5}), "invalid_type", "top_k"),
-        (json!({"min_p": -0.1}), "invalid_value", "min_p"),
-        (json!({"repetition_penalty": 0}), "invalid_value", "repetition_penalty"),
-        (json!({"presence_penalty": 2.1}), "invalid_value", "presence_penalty"),
-        (json!({"frequency_penalty": -2.1}), "invalid_value", "frequency_penalty"),
-        (json!({"n": 0}), "invalid_value", "n"),
-        (json!({"n": 129}), "invalid_value", "n"),
-        (json!({"n": true}), "invalid_type", "n"),
-        (json!({"seed": 1.5}), "invalid_type", "seed"),
-        (json!({"seed": "1"}), "invalid_type", "seed"),
-        (json!({"max_tokens": 0}), "invalid_value", "max_tokens"),
-        (json!({"max_completion_tokens": -1}), "invalid_value", "max_completion_tokens"),
-        (json!({"stop": ""}), "invalid_value", "stop"),
-        (json!({"stop": ["a", 1]}), "invalid_type", "stop"),
         (json!({"stop": vec!["a"; 17]}), "invalid_value", "stop"),
         (json!({"stop": "x".repeat(1025)}), "invalid_value", "stop"),
-        (json!({"stream": "yes"}), "invalid_type", "stream"),
-        (json!({"stream_options": true}), "invalid_type", "stream_options"),
-        (json!({"stream_options": {"include_usage": 1}}), "invalid_type", "stream_options.include_usage"),
-        (json!({"logit_bias": [1]}), "invalid_type", "logit_bias"),
-        (json!({"logit_bias": {"270": 1}}), "invalid_value", "logit_bias"),
-        (json!({"logit_bias": {"-1": 1}}), "invalid_value", "logit_bias"),
-        (json!({"logit_bias": {"1": 101}}), "invalid_value", "logit_bias.1"),
-        (json!({"logit_bias": {"1": 1, "2": 1, "3": 1, "4": 1, "5": 1}}), "invalid_value", "logit_bias"),
-        (json!({"logprobs": 1}), "invalid_type", "logprobs"),
-        (json!({"top_logprobs": 2}), "invalid_value", "top_logprobs"),
-        (json!({"logprobs": true, "top_logprobs": 21}), "invalid_value", "top_logprobs"),
-        (json!({"response_format": {"type": "json_object"}}), "unsupported_parameter", "response_format"),
-        (json!({"modalities": ["text", "audio"]}), "unsupported_parameter", "modalities"),
-        (json!({"tools": [1]}), "invalid_type", "tools[0]"),
-        (json!({"tools": [{}], "tool_choice": "required"}), "unsupported_parameter", "tool_choice"),
-        (json!({"continue_final_message": true}), "invalid_value", "continue_final_message"),
-        (json!({"continue_final_message": true, "add_generation_prompt": true}), "invalid_value", "continue_final_message"),
-        (json!({"ignore_eos": 0}), "invalid_type", "ignore_eos"),
-    ];
-    for (change, code, param) in chat {
-        let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
-        for (key, value) in change.as_object().unwrap() {
-            body[key] = value.clone();
-        }
-        let status = if *code == "model_not_found" { 404 } else { 400 };
-        server.post(CHAT, &body).await.assert_error(status, code, Some(param));
+    ]);
+    for (change, code, param) in cases {
+        let status = if code == "model_not_found" { 404 } else { 400 };
+        server.post(CHAT, &hello_with(&change)).await.assert_error(status, code, Some(param));
     }
-    #[rustfmt::skip]
-    let completions: &[(Value, &str, &str)] = &[
-        (json!({}), "missing_required_parameter", "prompt"),
-        (json!({"prompt": ""}), "invalid_value", "prompt"),
-        (json!({"prompt": []}), "invalid_value", "prompt"),
-        (json!({"prompt": [[]]}), "invalid_value", "prompt"),
-        (json!({"prompt": 3}), "invalid_type", "prompt"),
-        (json!({"prompt": [1, "a"]}), "invalid_type", "prompt"),
-        (json!({"prompt": [1.5]}), "invalid_type", "prompt"),
-        (json!({"prompt": [270]}), "invalid_value", "prompt"),
-        (json!({"prompt": [-1]}), "invalid_value", "prompt"),
+    assert!(server.requests.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn each_completion_field_is_checked_under_its_own_name() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    let mut cases: Vec<(Value, &str, &str)> = COMPLETION_CASES
+        .iter()
+        .map(|(body, code, param)| (serde_json::from_str(body).unwrap(), *code, *param))
+        .collect();
+    let long = "x".repeat(CONTEXT as usize);
+    cases.extend([
         (json!({"prompt": vec!["a"; 129]}), "invalid_value", "prompt"),
         (json!({"prompt": vec!["a"; 65], "n": 2}), "invalid_value", "n"),
         (json!({"prompt": long}), "context_length_exceeded", "prompt"),
-        (json!({"prompt": "a", "max_tokens": -1}), "invalid_value", "max_tokens"),
-        (json!({"prompt": "a", "suffix": "b"}), "unsupported_parameter", "suffix"),
-        (json!({"prompt": "a", "echo": true, "logprobs": 1}), "unsupported_parameter", "echo"),
-        (json!({"prompt": "a", "logprobs": true}), "invalid_type", "logprobs"),
-        (json!({"prompt": "a", "best_of": 2}), "unsupported_parameter", "best_of"),
-    ];
-    for (body, code, param) in completions {
-        server.post(COMPLETIONS, body).await.assert_error(400, code, Some(param));
+    ]);
+    for (body, code, param) in cases {
+        server.post(COMPLETIONS, &body).await.assert_error(400, code, Some(param));
     }
     assert!(server.requests.lock().unwrap().is_empty());
 }
@@ -238,7 +265,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::hash_map(field(), inner, 0..4).prop_map(|map| Value::from_iter(map)),
+            prop::collection::hash_map(field(), inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }
@@ -255,7 +282,7 @@ fn any_body() -> impl Strategy<Value = Value> {
         chat_template_kwargs tools tool_choice response_format modalities audio best_of add_special_tokens x";
     let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
     let messages = prop::collection::vec(
-        prop::collection::hash_map(field(), any_json(), 0..4).prop_map(|map| Value::from_iter(map)),
+        prop::collection::hash_map(field(), any_json(), 0..4).prop_map(Value::from_iter),
         0..3,
     )
     .prop_map(Value::from);

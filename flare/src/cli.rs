@@ -1,0 +1,139 @@
+//! The command line: what `flare` can be asked for.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Serves prepared models on this machine.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Load a runtime core and serve it over HTTP until SIGINT or SIGTERM.
+    Run(RunOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Folder that `ignition prepare` wrote.
+    pub core: PathBuf,
+    /// Address to listen on. Any other than a loopback address lets other machines in.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// Port to listen on; 0 takes any free one.
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Memory that the core may take, weights included, such as 2GiB. Default: what the machine has available, less headroom.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// What a request with `temperature: 0` gets.
+    #[arg(long, value_enum, default_value_t)]
+    pub zero_temperature: ZeroTemperature,
+    /// Requests that may wait for admission; further ones are refused with status 503.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub max_queue: u32,
+    /// How long running requests may take to finish once the server is told to stop.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=3_600_000))]
+    pub drain_timeout_ms: u64,
+    /// Name that clients see. Default: the core's own.
+    #[arg(long, value_name = "NAME")]
+    pub served_model_name: Option<String>,
+    /// How the log on stderr is written; FLARE_LOG sets what it holds, such as `debug`.
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+impl RunOptions {
+    pub fn drain_timeout(&self) -> Duration {
+        Duration::from_millis(self.drain_timeout_ms)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ZeroTemperature {
+    /// An error that says what gives the same.
+    #[default]
+    Reject,
+    /// The most likely token each time, as `top_k: 1` gives it.
+    #[value(name = "top-1")]
+    Top1,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Bytes that a size names: a number and, after it, nothing, B, or a decimal (KB) or binary (KiB) unit.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits =
+        text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err(format!("'{}' is not a unit; use one such as MiB or GiB", unit.trim())),
+    };
+    let number: f64 = number.parse().map_err(|_| "a size is a number and a unit, such as 2GiB".to_owned())?;
+    let bytes = number * scale;
+    if bytes >= 1.0 && bytes < u64::MAX as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err("the size is out of range".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("2GiB", 2 << 30),
+            ("1.5g", 3 << 29),
+            ("512 MiB", 512 << 20),
+            ("100MB", 100_000_000),
+            ("7", 7),
+            ("7B", 7),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GiB", "2XB", "-1", "1.2.3", "0", "99999999999TiB"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_listen_on_this_machine_alone() {
+        let Command::Run(options) = Cli::try_parse_from(["flare", "run", "core"]).unwrap().command;
+        assert!(options.host.is_loopback());
+        assert_eq!(options.zero_temperature, ZeroTemperature::Reject);
+        let arguments = ["flare", "run", "core", "--zero-temperature", "top-1", "--memory", "1GiB"];
+        let Command::Run(options) = Cli::try_parse_from(arguments).unwrap().command;
+        assert_eq!((options.zero_temperature, options.memory), (ZeroTemperature::Top1, Some(1 << 30)));
+    }
+}

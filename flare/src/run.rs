@@ -1,0 +1,106 @@
+//! `flare run`: load, start the model thread, listen, and take everything down again.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use helios::memory::{LoadedCore, MemoryOptions, load};
+use helios::runtime::engine::{EngineLimits, channel};
+use helios::runtime::worker::Worker;
+use helios::server::{Ended, ModelProfile, ServerConfig, Service, ZeroTemperature, serve};
+use helios::text::TextFrontend;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::{self, RunOptions};
+use crate::error::RunError;
+use crate::signals::StopSignals;
+
+/// Threads that serve sockets; the machine's other cores belong to the model.
+const SOCKET_THREADS: usize = 2;
+/// What a worker that prepares a prompt may still take after the server has ended.
+const WORKERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Serves until a signal. Returns once every thread has ended.
+pub fn run(options: RunOptions) -> Result<(), RunError> {
+    let mut clock = StartClock::start();
+    let LoadedCore { contract, assets, executor, memory } =
+        load(&options.core, &MemoryOptions { limit_bytes: options.memory })?;
+    clock.lap("core");
+    let text = TextFrontend::new(&contract, &assets)?;
+    clock.lap("text");
+    let (engine, receiver) =
+        channel(EngineLimits { waiting_max: options.max_queue, ..EngineLimits::default() });
+    let worker = Worker::start(&contract, memory.pages, Box::new(executor), receiver)?;
+    clock.lap("engine");
+    let zero_temperature = match options.zero_temperature {
+        cli::ZeroTemperature::Reject => ZeroTemperature::Reject,
+        cli::ZeroTemperature::Top1 => ZeroTemperature::Top1,
+    };
+    let model = ModelProfile::new(&contract, options.served_model_name.clone(), zero_temperature);
+    let config = ServerConfig { drain_timeout: options.drain_timeout(), ..ServerConfig::default() };
+    eprintln!("{memory}");
+
+    let runtime = socket_runtime(config.preparations_max)?;
+    let served = runtime.block_on(async {
+        let service = Service::new(engine, text, model, config);
+        let signals = StopSignals::catch()?;
+        let listener = listen(SocketAddr::new(options.host, options.port)).await?;
+        let address = listener.local_addr()?;
+        eprintln!("{}", clock.summary());
+        eprintln!("serving {} at http://{address}", service.model.id);
+        Ok(serve(listener, service, signals.first()).await)
+    });
+    // The last handle goes with the runtime; without one, the model thread of a failed start ends too.
+    runtime.shutdown_timeout(WORKERS_TIMEOUT);
+    match served {
+        Ok(Ended::ModelThreadStuck) => Err(RunError::Stuck),
+        Ok(Ended::InOrder) => {
+            worker.join();
+            Ok(())
+        }
+        Err(error) => {
+            worker.join();
+            Err(error)
+        }
+    }
+}
+
+fn socket_runtime(preparations_max: usize) -> Result<Runtime, RunError> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(SOCKET_THREADS)
+        .max_blocking_threads(preparations_max)
+        .thread_name("flare-socket")
+        .enable_all()
+        .build()?;
+    Ok(runtime)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|error| RunError::Listen { address, error })
+}
+
+/// How long each step of the start took.
+struct StartClock {
+    started: Instant,
+    last: Instant,
+    laps: Vec<(&'static str, Duration)>,
+}
+
+impl StartClock {
+    #[expect(clippy::disallowed_methods, reason = "the shell reads the clock")]
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { started: now, last: now, laps: Vec::new() }
+    }
+
+    fn lap(&mut self, name: &'static str) {
+        self.laps.push((name, self.last.elapsed()));
+        self.last = self.started + self.started.elapsed();
+    }
+
+    fn summary(&self) -> String {
+        let laps: Vec<String> =
+            self.laps.iter().map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64())).collect();
+        format!("ready after {:.3} s ({})", self.started.elapsed().as_secs_f64(), laps.join(", "))
+    }
+}

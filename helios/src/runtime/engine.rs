@@ -314,6 +314,9 @@ pub struct EngineStats {
     pub requests_finished: u64,
     pub requests_cancelled: u64,
     pub requests_failed: u64,
+    /// Requests that gave back their pages to be computed again later.
+    pub preemptions: u64,
+    /// Tokens that prefill computed, those of preempted histories included.
     pub prompt_tokens_computed: u64,
     pub tokens_generated: u64,
     /// Set once execution has failed.

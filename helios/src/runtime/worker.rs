@@ -222,6 +222,7 @@ impl ModelThread {
             stats.requests_finished = self.requests.finished;
             stats.requests_cancelled = self.requests.cancelled;
             stats.requests_failed = self.requests.failed;
+            stats.preemptions = scheduler.preemptions;
             stats.prompt_tokens_computed = scheduler.prefilled_tokens;
             stats.tokens_generated = self.requests.tokens;
         });

@@ -1,0 +1,141 @@
+//! The engine on the host device, with its own state and sampling operators: what they say to one another.
+#![cfg(feature = "serve")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod core;
+#[path = "../cores/support.rs"]
+mod support;
+
+use std::time::Duration;
+
+use helios::ids::TokenId;
+use helios::memory::{MemoryOptions, load};
+use helios::runtime::engine::{
+    Engine, EngineLimits, EngineStats, FinishReason, Generation, GenerationEvent, GenerationRequest,
+    SampledToken, SamplingParameters, channel,
+};
+use helios::runtime::worker::Worker;
+
+use crate::core::{CONTEXT_TOKENS, END_TOKEN, SLOTS, VOCABULARY};
+
+/// What the hash says to a prompt; no sampling parameter can change it.
+fn expected(request: &GenerationRequest) -> Vec<u32> {
+    let mut history: Vec<u32> = request.prompt.iter().map(|token| token.0).collect();
+    let prompt = history.len();
+    let limit = request.output_tokens_max.min(CONTEXT_TOKENS - prompt as u32) as usize;
+    while history.len() < prompt + limit {
+        let hash = history.iter().fold(0u64, |hash, &token| (hash * 31 + u64::from(token) + 7) % 1_000_003);
+        let token = (hash % u64::from(VOCABULARY)) as u32;
+        history.push(token);
+        if token == END_TOKEN && !request.ignore_eos {
+            break;
+        }
+    }
+    history.split_off(prompt)
+}
+
+/// Requests of all lengths, the same in every run.
+fn requests(count: u32) -> Vec<GenerationRequest> {
+    let request = |index: u32| GenerationRequest {
+        prompt: (0..1 + index * 37 % 150).map(|place| TokenId((place * index + 3) % VOCABULARY)).collect(),
+        sampling: SamplingParameters {
+            temperature: 0.7,
+            top_k: index % 3,
+            top_p: 0.9,
+            min_p: 0.1,
+            repetition_penalty: 1.1,
+            presence_penalty: 0.5,
+            frequency_penalty: -0.5,
+            logit_bias: vec![(TokenId(index % VOCABULARY), 5.0)],
+            seed: u64::from(index),
+        },
+        output_tokens_max: 1 + index * 53 % 200,
+        ignore_eos: index.is_multiple_of(2),
+        logprobs: (index % 4 > 1).then_some(index % 3),
+    };
+    (0..count).map(request).collect()
+}
+
+async fn read(mut generation: Generation) -> (Vec<SampledToken>, FinishReason) {
+    let mut tokens = Vec::new();
+    loop {
+        match generation.events.recv().await.expect("a last event") {
+            GenerationEvent::Admitted { .. } => {}
+            GenerationEvent::Token(token) => tokens.push(token),
+            GenerationEvent::Finished(reason) => return (tokens, reason),
+            GenerationEvent::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn check(request: &GenerationRequest, tokens: &[SampledToken], reason: FinishReason) {
+    let ids: Vec<u32> = tokens.iter().map(|token| token.token.0).collect();
+    assert_eq!(ids, expected(request));
+    let is_end = ids.last() == Some(&END_TOKEN) && !request.ignore_eos;
+    assert_eq!(reason, if is_end { FinishReason::EndToken } else { FinishReason::Length });
+    for token in tokens {
+        assert_eq!(token.logprobs.is_some(), request.logprobs.is_some());
+        let Some(logprobs) = &token.logprobs else { continue };
+        assert!(logprobs.sampled.abs() < 1e-6, "the one token that is singled out");
+        assert_eq!(logprobs.alternatives.len(), request.logprobs.unwrap() as usize);
+        assert!(logprobs.alternatives.first().is_none_or(|best| best.0 == token.token));
+    }
+}
+
+async fn idle(engine: &Engine, pages: u32) -> EngineStats {
+    for _ in 0..5000 {
+        let stats = engine.stats();
+        if (stats.pages_free, stats.slots_free, stats.requests_waiting) == (pages, SLOTS, 0) {
+            return stats;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("still busy: {:?}", engine.stats());
+}
+
+/// Serves `requests` on `pages` pages; every third one's reader leaves early.
+async fn serve(pages: u32, requests: Vec<GenerationRequest>) -> EngineStats {
+    let folder = tempfile::tempdir().unwrap();
+    core::core().write(folder.path());
+    let loaded = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
+    assert!(pages <= loaded.memory.backing().pages);
+    let (engine, receiver) = channel(EngineLimits::default());
+    let worker = Worker::start(&loaded.contract, pages, Box::new(loaded.executor), receiver).unwrap();
+    let mut tasks = Vec::new();
+    for (index, request) in requests.into_iter().enumerate() {
+        let mut generation = engine.submit(request.clone()).await.unwrap();
+        tasks.push(tokio::spawn(async move {
+            if index % 3 == 2 {
+                for _ in 0..index {
+                    generation.events.recv().await;
+                }
+                return;
+            }
+            let (tokens, reason) = read(generation).await;
+            check(&request, &tokens, reason);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let stats = idle(&engine, pages).await;
+    engine.shutdown(10_000).await;
+    worker.join();
+    stats
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_the_histories_own_whatever_runs_beside_them() {
+    assert_eq!(serve(8, requests(40)).await.preemptions, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_are_when_pages_run_out() {
+    let mut requests = requests(20);
+    for request in &mut requests {
+        // Two of them outgrow the pool together.
+        request.output_tokens_max = 180;
+        request.ignore_eos = true;
+    }
+    assert!(serve(5, requests).await.preemptions > 0);
+}

@@ -31,24 +31,33 @@ struct Attention {
     const int64_t origin = block * kPageTokens;
     return {std::max<int64_t>(0, first_key(t) - origin), std::min(kPageTokens, positions[t] + 1 - origin)};
   }
+  Block block(char *page, const char *next, int64_t group) const {
+    const int64_t head = group * D * kPageTokens;
+    return {pages.keys(page) + head, pages.values(page) + head, D, next == nullptr ? 0 : next - page, scale};
+  }
   void zero_row(int64_t t, int64_t first, int64_t count) const {
     std::memset(y + (t * Hq + first) * D, 0, static_cast<size_t>(count * D) * sizeof(bf16));
   }
 
   void run_chunks() const;
   void run_chunk(int64_t t, int64_t tokens, int64_t group) const;
+  void run_rows(int64_t t, int64_t group, int64_t begin, int64_t rows) const;
+  void add_block(Partials &results, const Block &block, const StagedRows &q, int64_t rows, const Keys *ranges,
+                 float *values) const;
   bool splits() const;
   void run_split() const;
-  void run_split_block(int64_t t, int64_t group, int64_t block, int64_t blocks_max) const;
+  void run_split_block(int64_t t, int64_t group, int64_t block_index, int64_t most) const;
+  void combine_split(int64_t row, int64_t most) const;
+  float *partial(int64_t row, int64_t block, int64_t most) const { return scratch + (row * most + block) * partial_floats(D); }
   int64_t blocks_max() const;
 };
 
-// Query rows of a few consecutive tokens and one group of heads, and their results so far.
+// Query rows of a few consecutive tokens and one group of heads, tile by tile, and their results so far.
 struct Chunk {
   alignas(64) Staged staged[kChunkRows * (kHeadWidthMax + 32)];
   alignas(64) float values[kChunkRows * kHeadWidthMax];
   alignas(64) float block_values[kQueryRows * kHeadWidthMax];
-  Partial results[kChunkRows];
+  Partials tiles[(kChunkRows + kQueryRows - 1) / kQueryRows];
 };
 
 void Attention::run_chunks() const {
@@ -71,42 +80,55 @@ void Attention::run_chunks() const {
 
 // Rows [t, t + tokens) of one slot for the query heads that share key head `group`.
 void Attention::run_chunk(int64_t t, int64_t tokens, int64_t group) const {
-  const int64_t all = tokens * heads(), stride = staged_stride(D);
+  const int64_t all = tokens * heads();
+  for (int64_t begin = 0; begin < all; begin += kChunkRows)
+    run_rows(t, group, begin, std::min(kChunkRows, all - begin));
+}
+
+// Rows [begin, begin + rows) of the chunk's (token, head) pairs: every block of keys passes over all of their tiles.
+void Attention::run_rows(int64_t t, int64_t group, int64_t begin, int64_t rows) const {
+  const int64_t stride = staged_stride(D);
+  const auto token = [&](int64_t i) { return t + (begin + i) / heads(); };
+  const auto row = [&](int64_t i) { return (token(i) * Hq + group * heads() + (begin + i) % heads()) * D; };
   Chunk chunk;
-  for (int64_t begin = 0; begin < all; begin += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, all - begin);
-    int64_t first = INT64_MAX, last = 0, token[kChunkRows];
-    for (int64_t i = 0; i < rows; i++) {
-      token[i] = t + (begin + i) / heads();
-      first = std::min(first, first_block(token[i]));
-      last = std::max(last, last_block(token[i]));
-      stage_row(chunk.staged + i * stride, q + (token[i] * Hq + group * heads() + (begin + i) % heads()) * D, D);
-      chunk.results[i].values = chunk.values + i * D;
-      clear(chunk.results[i], D);
-    }
-    for (int64_t block = first; block <= last; block++) {
-      char *page = pages.page(token_slots[t], block);
-      if (page == nullptr) continue;
-      const bf16 *keys = pages.keys(page) + group * D * kPageTokens, *v = pages.values(page) + group * D * kPageTokens;
-      for (int64_t i = 0, next; i < rows; i = next) {
-        Keys ranges[kQueryRows];
-        Partial partials[kQueryRows];
-        for (next = i; next < std::min(rows, i + kQueryRows); next++) {
-          ranges[next - i] = seen(token[next], block);
-          if (ranges[next - i].begin >= ranges[next - i].end) break;
-          partials[next - i].values = chunk.block_values + (next - i) * D;
-        }
-        if (next == i) {
-          next++;
-          continue;
-        }
-        block_partials_of(next - i, partials, {chunk.staged + i * stride, stride}, keys, v, D, scale, ranges);
-        for (int64_t row = i; row < next; row++) combine(chunk.results[row], partials[row - i], D);
-      }
-    }
-    for (int64_t i = 0; i < rows; i++)
-      finish(y + (token[i] * Hq + group * heads() + (begin + i) % heads()) * D, chunk.results[i], D);
+  int64_t first = INT64_MAX, last = 0;
+  for (int64_t i = 0; i < rows; i++) {
+    Partials &tile = chunk.tiles[i / kQueryRows];
+    first = std::min(first, first_block(token(i)));
+    last = std::max(last, last_block(token(i)));
+    stage_row(chunk.staged + i * stride, q + row(i), D);
+    tile.clear(i % kQueryRows, chunk.values + i * D, D);
   }
+  for (int64_t index = first; index <= last; index++) {
+    char *page = pages.page(token_slots[t], index);
+    if (page == nullptr) continue;
+    const char *next = index < last ? pages.page(token_slots[t], index + 1) : nullptr;
+    for (int64_t i = 0; i < rows; i += kQueryRows) {
+      Keys ranges[kQueryRows];
+      const int64_t count = std::min<int64_t>(kQueryRows, rows - i);
+      for (int64_t r = 0; r < count; r++) ranges[r] = seen(token(i + r), index);
+      add_block(chunk.tiles[i / kQueryRows], block(page, i == 0 ? next : nullptr, group), {chunk.staged + i * stride, stride}, count, ranges,
+                chunk.block_values);
+    }
+  }
+  for (int64_t i = 0; i < rows; i++) {
+    const Partials &tile = chunk.tiles[i / kQueryRows];
+    finish(y + row(i), tile.values[i % kQueryRows], tile.sum[i % kQueryRows], D);
+  }
+}
+
+// Adds a block to a tile's results. Rows that see none of it stay as they are: they are the first or the last ones, since
+// positions ascend.
+void Attention::add_block(Partials &results, const Block &block, const StagedRows &q, int64_t rows, const Keys *ranges,
+                          float *values) const {
+  int64_t first = 0;
+  while (first < rows && ranges[first].begin >= ranges[first].end) first++;
+  while (rows > first && ranges[rows - 1].begin >= ranges[rows - 1].end) rows--;
+  if (first == rows) return;
+  Partials fresh;
+  for (int64_t r = first; r < rows; r++) fresh.values[r] = values + r * D;
+  block.partials_of(rows - first, fresh, first, q, ranges);
+  results.add(fresh, first, rows, D);
 }
 
 int64_t Attention::blocks_max() const {
@@ -147,43 +169,49 @@ void Attention::run_split() const {
         zero_row(t, row % Hq, 1);
         continue;
       }
-      alignas(64) float values[kHeadWidthMax];
-      Partial result;
-      result.values = values;
-      clear(result, D);
-      for (int64_t block = 0; block <= last_block(t) - first_block(t); block++) {
-        float *partial = scratch + (row * most + block) * partial_floats(D);
-        if (pages.page(token_slots[t], first_block(t) + block) == nullptr) continue;
-        combine(result, {partial[D], partial[D + 1], partial}, D);
-      }
-      finish(y + row * D, result, D);
+      combine_split(row, most);
     }
   }
 }
 
 // The partials of one row's group of heads over its block-th block, written to scratch.
-void Attention::run_split_block(int64_t t, int64_t group, int64_t block, int64_t blocks_max) const {
-  const int64_t index = first_block(t) + block, stride = staged_stride(D);
+void Attention::run_split_block(int64_t t, int64_t group, int64_t block_index, int64_t most) const {
+  const int64_t index = first_block(t) + block_index, stride = staged_stride(D);
   char *page = pages.page(token_slots[t], index);
   if (page == nullptr) return;
-  const bf16 *keys = pages.keys(page) + group * D * kPageTokens, *v = pages.values(page) + group * D * kPageTokens;
+  const char *next = index < last_block(t) ? pages.page(token_slots[t], index + 1) : nullptr;
   for (int64_t i = 0; i < heads(); i += kQueryRows) {
-    const int64_t rows = std::min<int64_t>(kQueryRows, heads() - i);
+    const int64_t rows = std::min<int64_t>(kQueryRows, heads() - i), row = t * Hq + group * heads() + i;
     alignas(64) Staged staged[kQueryRows * (kHeadWidthMax + 32)];
     Keys ranges[kQueryRows];
-    Partial partials[kQueryRows];
+    Partials partials;
     for (int64_t r = 0; r < rows; r++) {
-      const int64_t row = t * Hq + group * heads() + i + r;
-      stage_row(staged + r * stride, q + row * D, D);
+      stage_row(staged + r * stride, q + (row + r) * D, D);
       ranges[r] = seen(t, index);
-      partials[r].values = scratch + (row * blocks_max + block) * partial_floats(D);
+      partials.values[r] = partial(row + r, block_index, most);
     }
-    block_partials_of(rows, partials, {staged, stride}, keys, v, D, scale, ranges);
+    block(page, next, group).partials_of(rows, partials, 0, {staged, stride}, ranges);
     for (int64_t r = 0; r < rows; r++) {
-      partials[r].values[D] = partials[r].maximum;
-      partials[r].values[D + 1] = partials[r].sum;
+      partials.values[r][D] = partials.maximum[r];
+      partials.values[r][D + 1] = partials.sum[r];
     }
   }
+}
+
+// Combines a row's partials from scratch in block order.
+void Attention::combine_split(int64_t row, int64_t most) const {
+  const int64_t t = row / Hq;
+  alignas(64) float values[kHeadWidthMax];
+  Partials result, block;
+  result.clear(0, values, D);
+  for (int64_t i = 0; i <= last_block(t) - first_block(t); i++) {
+    if (pages.page(token_slots[t], first_block(t) + i) == nullptr) continue;
+    block.values[0] = partial(row, i, most);
+    block.maximum[0] = block.values[0][D];
+    block.sum[0] = block.values[0][D + 1];
+    result.add(block, 0, 1, D);
+  }
+  finish(y + row * D, values, result.sum[0], D);
 }
 
 }  // namespace

@@ -52,8 +52,10 @@ struct Linear {
     const int64_t stride = staged_stride(K);
     Vec sum[R][B];
     clear(sum);
-    accumulate(sum, StagedRows{staged + t * stride, stride}, weights, kPairStep, ceil_div(K, 2));
+    accumulate(sum, StagedRows{staged + t * stride, stride}, weights, kPairStep, ceil_div(K, 2), 0);
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
       for (int b = 0; b < B; b++) finish(t + r, block + b, sum[r][b]);
   }
 
@@ -73,6 +75,7 @@ struct Linear {
   void run_many() const {
     const int64_t stride = staged_stride(K);
     const int64_t fitting = kStagedBytes / (stride * static_cast<int64_t>(sizeof(Staged)));
+    constexpr int kBlocks = tile_blocks(kTileRows);
     const int64_t chunk = std::max<int64_t>(fitting / kTileRows, 1) * kTileRows;
 #pragma omp parallel num_threads(team_size(T * N * K))
     {
@@ -83,7 +86,7 @@ struct Linear {
       for (int64_t t = 0; t < T; t += chunk) {
         const Range rows = {t, std::min(t + chunk, T)};
         int64_t block = share.begin;
-        for (; block + kTileBlocks <= share.end; block += kTileBlocks) rows_of_block<kTileBlocks>(rows, block);
+        for (; block + kBlocks <= share.end; block += kBlocks) rows_of_block<kBlocks>(rows, block);
         for (; block < share.end; block++) rows_of_block<1>(rows, block);
       }
     }

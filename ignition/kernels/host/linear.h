@@ -4,13 +4,8 @@
 #include "tile.h"
 
 constexpr int kFewRows = 4;
-constexpr int kPrefetchBytes = 1024;
-
-// Blocks that `R` rows take at once, enough chains of multiply-adds to hide their latency.
-template <int R>
-constexpr int few_blocks() {
-  return R == 1 ? 4 : R == 2 ? 3 : 2;
-}
+// How far ahead of the reads the weight is fetched, all streams together.
+constexpr int kPrefetchBytes = 2048;
 
 // x[r] . w over all of K for B blocks that lie `apart` blocks from each other; `finish(r, block, sum)` takes each result.
 template <int R, int B, typename Finish>
@@ -21,9 +16,11 @@ template <int R, int B, typename Finish>
   for (int b = 0; b < B; b++) blocks[b] = w + (block + b * apart) * block_elements;
   Vec sum[R][B];
   clear(sum);
-  accumulate<R, B, kPrefetchBytes>(sum, StoredRows<R>{x}, blocks, kPairStep, K / 2);
+  accumulate(sum, StoredRows<R>{x}, blocks, kPairStep, K / 2, kPrefetchBytes / B);
   if (K % 2 != 0) accumulate_last(sum, x, blocks, K);
+#pragma GCC unroll 16
   for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
     for (int b = 0; b < B; b++) finish(r, block + b * apart, sum[r][b]);
 }
 
@@ -31,7 +28,7 @@ template <int R, int B, typename Finish>
 // prefetching ahead in a stream is always right.
 template <int R, typename Finish>
 inline void few_rows(const bf16 *const (&x)[R], const bf16 *w, Range range, int64_t K, const Finish &finish) {
-  constexpr int B = few_blocks<R>();
+  constexpr int B = tile_blocks(R);
   const int64_t each = (range.end - range.begin) / B;
   for (int64_t i = 0; i < each; i++) few_rows_tile<R, B>(x, w, range.begin + i, each, K, finish);
   for (int64_t block = range.begin + each * B; block < range.end; block++)

@@ -101,8 +101,8 @@ inline void store_bf16(bf16 *p, Vec v) {
 
 // A product of pairs goes half by half: first the even k of all outputs, then the odd, each one fused multiply-add.
 constexpr int kPairHalves = 2;
-constexpr int kTileRows = 6;    // 12 accumulators of the 16 registers.
-constexpr int kTileBlocks = 1;
+constexpr int kTileSums = 5;  // Vectors of sums in a tile: 10 of the 16 registers. The compiler spills at 6.
+constexpr int kTileRows = 5;  // Rows of the tile that many rows are cut into.
 
 struct Weights {
   __m256 lo, hi;
@@ -112,8 +112,7 @@ struct Splat {
 };
 inline __m256 unpack_half(const bf16 *p, int half) {
   __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
-  return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(x, 16)
-                                       : _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+  return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(x, 16) : _mm256_blend_epi16(_mm256_setzero_si256(), x, 0xaa));
 }
 inline Weights load_weights(const bf16 *p, int half) { return {unpack_half(p, half), unpack_half(p + 16, half)}; }
 inline Splat splat_pair(uint32_t pair, int half) {
@@ -122,7 +121,7 @@ inline Splat splat_pair(uint32_t pair, int half) {
 inline Splat splat_pair(const bf16 *p, int half) {
   __m256i x = _mm256_set1_epi32(static_cast<int>(load_pair(p)));
   return {_mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(x, 16)
-                                        : _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0xffff0000))))};
+                                        : _mm256_blend_epi16(_mm256_setzero_si256(), x, 0xaa))};
 }
 inline Vec dot(Vec sum, Weights w, Splat x) {
   return {_mm256_fmadd_ps(w.lo, x.v, sum.lo), _mm256_fmadd_ps(w.hi, x.v, sum.hi)};

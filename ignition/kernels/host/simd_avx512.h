@@ -61,8 +61,8 @@ inline void store_bf16(bf16 *p, Vec v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtepi32_epi16(y));
 }
 
-constexpr int kTileRows = 12;    // 24 accumulators of the 32 registers.
-constexpr int kTileBlocks = 2;
+constexpr int kTileSums = 24;  // Vectors of sums in a tile, of 32 registers.
+constexpr int kTileRows = 12;  // Rows of the tile that many rows are cut into.
 
 #if defined(__AVX512BF16__)
 

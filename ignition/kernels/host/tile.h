@@ -5,6 +5,13 @@
 #pragma once
 #include "simd.h"
 
+// Blocks that a tile of so many rows takes at once: enough sums to hide the latency of a multiply-add, in registers all.
+constexpr int tile_blocks(int rows) {
+  int blocks = 4;
+  while (blocks > 1 && rows * blocks > kTileSums) blocks /= 2;
+  return blocks;
+}
+
 // Rows as they are stored, at any address: bf16, taken a pair at a time.
 template <int R>
 struct StoredRows {
@@ -43,26 +50,37 @@ inline void clear(Vec (&sum)[R][B]) {
     for (int b = 0; b < B; b++) sum[r][b] = zero();
 }
 
-// sum[r][b] += x[r] . w[b] over `pairs` pairs of k; a block's next pair is `step` elements on.
-template <int R, int B, int PrefetchBytes = 0, typename Rows>
+// sum[r][b] += x[r] . w[b] over `pairs` pairs of k; a block's next pair is `step` elements on. What lies `ahead` bytes after
+// each weight is fetched into the cache.
+template <int R, int B, typename Rows>
 [[gnu::always_inline]] inline void accumulate(Vec (&sum)[R][B], const Rows &x, const bf16 *const (&w)[B], int64_t step,
-                                              int64_t pairs) {
+                                              int64_t pairs, int64_t ahead) {
   for (int64_t p = 0; p < pairs; p++) {
-    if constexpr (PrefetchBytes > 0) {
 #pragma GCC unroll 16
-      for (int b = 0; b < B; b++)
-        _mm_prefetch(reinterpret_cast<const char *>(w[b] + p * step) + PrefetchBytes, _MM_HINT_T0);
-    }
+    for (int b = 0; b < B; b++) _mm_prefetch(reinterpret_cast<const char *>(w[b] + p * step) + ahead, _MM_HINT_T0);
 #pragma GCC unroll 2
     for (int half = 0; half < kPairHalves; half++) {
-      Weights weights[B];
+      // What there is less of is held in registers; the other is loaded as it is used.
+      if constexpr (R <= B) {
+        Splat splats[R];
 #pragma GCC unroll 16
-      for (int b = 0; b < B; b++) weights[b] = load_weights(w[b] + p * step, half);
+        for (int r = 0; r < R; r++) splats[r] = x.splat(r, p, half);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        Splat s = x.splat(r, p, half);
+        for (int b = 0; b < B; b++) {
+          const Weights weights = load_weights(w[b] + p * step, half);
 #pragma GCC unroll 16
-        for (int b = 0; b < B; b++) sum[r][b] = dot(sum[r][b], weights[b], s);
+          for (int r = 0; r < R; r++) sum[r][b] = dot(sum[r][b], weights, splats[r]);
+        }
+      } else {
+        Weights weights[B];
+#pragma GCC unroll 16
+        for (int b = 0; b < B; b++) weights[b] = load_weights(w[b] + p * step, half);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+          const Splat splat = x.splat(r, p, half);
+#pragma GCC unroll 16
+          for (int b = 0; b < B; b++) sum[r][b] = dot(sum[r][b], weights[b], splat);
+        }
       }
     }
   }

@@ -19,7 +19,7 @@ from scripts.smollm2 import ROOT, ensure_core
 
 _QUESTION = "What is the capital of France?"
 _ANSWER = "Paris"
-_PORT = 8000
+_PORT = 8080
 
 
 def main() -> int:
@@ -27,7 +27,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--once", action="store_true", help="end after the answer")
     once = parser.parse_args().once
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         core = ensure_core(ROOT / "build" / "demo-core")
         with start_flare(binary("release"), core, port=_preferred_port()) as server:
@@ -86,12 +87,12 @@ def _keep_serving(server: Server, model: str) -> None:
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:
-    """A SIGTERM ends the demo, and with it the server, as Ctrl-C does."""
+    """The end of the demo, however it comes, is the end of its server."""
     raise KeyboardInterrupt
 
 
 def _preferred_port() -> int:
-    """Port 8000, or another one where something listens there already."""
+    """Port 8080, or another one where something listens there already."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -38,7 +38,8 @@ class Server:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.started_at = time.perf_counter()
-        self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        # In a group of its own, so that Ctrl-C reaches it once, through `stop`: a second signal ends `flare` undrained.
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, process_group=0)
         try:
             self._wait_until_ready()
         except BaseException:

@@ -72,11 +72,10 @@ def verify_core(folder: Path) -> int:
     Raises `VerificationError` that names the first launch and buffer that differ, `PreparationError` for a core that
     cannot be read or loaded.
     """
-    expected = json.loads((folder / EXPECTED_NAME).read_text())
-    steps = [Step(**step) for step in expected["steps"]]
     with CoreReader(folder) as reader:
         contract = core_pb2.PreparedContract.FromString(reader.read("contract"))
         found = storage_digest_of(reader)
+    expected, steps = read_expected(folder / EXPECTED_NAME)
     if found != contract.identity.storage_digest:
         raise VerificationError(f"the storage of {folder} has digest {found}, not the one that its contract states")
     try:
@@ -91,6 +90,17 @@ def verify_core(folder: Path) -> int:
     if difference is not None:
         raise VerificationError(f"replaying {folder} differs from the captured run: {difference}")
     return len(steps)
+
+
+def read_expected(path: Path) -> tuple[dict[str, int], list[Step]]:
+    """The recorded run: the rows and pages that it had, and its steps. Raises `PreparationError`."""
+    try:
+        document = json.loads(path.read_text())
+        return {name: document[name] for name in ("rows", "pages")}, [Step(**step) for step in document["steps"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PreparationError(
+            f"{path} cannot be read ({error}); copy the core's whole folder or prepare it again"
+        ) from error
 
 
 def limits_of(contract: core_pb2.PreparedContract, *, pages: int) -> DriverLimits:

@@ -1,0 +1,7 @@
+"""`python -m ignition`."""
+
+import sys
+
+from ignition.cli import main
+
+sys.exit(main())

@@ -1,0 +1,83 @@
+"""From a checkpoint to a core: the order of a preparation, readable top to bottom in `prepare`.
+
+Weights are loaded once, straight into the storage that programs will read; nothing is moved afterwards. A core appears
+in its folder whole or not at all. No step here knows a model or computes one.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ignition.checkpoint import WeightMapping, load_weights, open_checkpoint
+from ignition.errors import UsageError
+from ignition.export.writer import export_core
+from ignition.preparation.model import PreparationOptions
+from ignition.preparation.session import Capacities, RecordedPreparationSession
+from ignition.progress import Display, Phase
+from ignition.recipes import find_recipe
+
+
+def prepare(model: str, output: Path, *, options: PreparationOptions, display: Display) -> None:
+    """Prepare a checkpoint into the folder `output`, with a report beside the core.
+
+    Raises `PreparationError`, which says what was wrong and what to do.
+    """
+    session = RecordedPreparationSession(options)
+
+    @contextmanager
+    def phase(title: str, *, total: int = 0) -> Iterator[Phase]:
+        with display.phase(title, total=total) as shown, session.report.phase(title):
+            yield shown
+
+    with phase("validate"):
+        check_output(output)
+        checkpoint = open_checkpoint(model)
+        recipe = find_recipe(checkpoint.config)
+    with phase("fingerprint"):
+        fingerprint = checkpoint.fingerprint()
+    with phase("build the model"):
+        prepared = recipe.build(checkpoint, fingerprint)
+        ignored = recipe.ignored(checkpoint)
+        Capacities.of(options, prepared)  # Options that contradict the model are refused before its weights are read.
+    with phase("load weights", total=checkpoint.stored_bytes) as loading:
+        mapping = WeightMapping(session.place(prepared), ignored)
+        load_weights(checkpoint, mapping, advance=loading.advance)
+        checkpoint.close()
+    with phase("declare"):
+        session.declare()
+    with phase("compile"):
+        session.compile()
+    with phase("tune"):
+        session.tune()
+    with phase("capture"):
+        session.capture()
+    session.report.note("ignored_tensors", dict(ignored))
+    with display.phase("export and verify"):
+        export_core(session, output)
+
+
+def choose_device(stated: str | None) -> str:
+    """The device to prepare for: the stated one, else CUDA where there is one, else the host.
+
+    Raises `UsageError` for CUDA, which this release does not prepare.
+    """
+    if stated is None:
+        import torch
+
+        stated = "cuda" if torch.cuda.is_available() else "host"
+    if stated == "cuda":
+        raise UsageError("this release prepares cores for the host only; pass --device host")
+    return stated
+
+
+def check_output(output: Path) -> None:
+    """The folder can be made or written to. Said before minutes of work rather than after."""
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; give a folder for the core")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {output}: {error.strerror}") from error
+    if not os.access(output, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write into {output}")

@@ -1,7 +1,7 @@
 """Builds the host operators into one shared object and calls their entries with numpy arrays.
 
-It needs numpy and g++ alone. `FLARE_TEST_MARCH` chooses the tier (for example `-march=x86-64-v4 -mavx512bf16`); the default is
-the best that this machine runs.
+It needs numpy and g++ alone. `FLARE_TEST_MARCH` chooses the tier (for example `-march=x86-64-v4 -mavx512bf16`); the
+default is the best that this machine runs.
 """
 
 import ctypes

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-FIELDS = ["epoch", "consumed", "generated", "finished", "pending", "counter", "seed", "top_k", "output_limit", "ignore_eos",
-          "logprobs", "bias_count"]  # fmt: skip
-F = {name: i for i, name in enumerate(FIELDS)}
+FIELDS = "epoch consumed generated finished pending counter seed top_k output_limit ignore_eos logprobs bias_count"
+F = {name: i for i, name in enumerate(FIELDS.split())}
 PARAMETERS = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition": 1.0, "presence": 0.0, "frequency": 0.0}
 INACTIVE, LIVE, REJECTED = 0, 1, 2
 DECODE = 2
@@ -57,8 +56,9 @@ class Launch:
         b, c = len(self.lanes), len(self.fields)
         self.kernels.call(
             "sample", self.logits, self.lanes, self.fields, self.parameters, self.histogram, self.bias_tokens,
-            self.bias_values, self.masks, self.eos, self.frame, self.completion, self.logprob_tokens, self.logprob_values,
-            self.scratch, b, self.v, c, self.bias_max, self.eos_count, b, self.token_capacity, self.logprobs_max, DECODE,
+            self.bias_values, self.masks, self.eos, self.frame, self.completion, self.logprob_tokens,
+            self.logprob_values, self.scratch, b, self.v, c, self.bias_max, self.eos_count, b, self.token_capacity,
+            self.logprobs_max, DECODE,
         )  # fmt: skip
         return self.completion[self.frame[0]]
 

@@ -54,8 +54,8 @@ class Cache:
 def reference(q, k, v, positions, scale, window):
     """Float64 attention of rows over one slot's keys, and the bound of an FP32 one.
 
-    Scores err by D u sum|q k| (twice for BF16 dot products) and the scale's rounding, so a weight errs relatively by twice
-    that; the exponential and sums over n keys add (n + 8) u. Values are a convex combination: its error is that of
+    Scores err by D u sum|q k| (twice for BF16 dot products) and the scale's rounding, so a weight errs relatively by
+    twice that; the exponential and sums over n keys add (n + 8) u. Values are a convex combination: its error is that of
     the weights times the largest value they multiply.
     """
     q, k, v = wide(q), wide(k), wide(v)
@@ -75,7 +75,10 @@ def reference(q, k, v, positions, scale, window):
     return y, bound
 
 
-CASES = [(9, 3, 64, 0), (4, 4, 32, 0), (8, 2, 128, 0), (7, 1, 64, 0), (14, 2, 96, 0), (9, 3, 64, 100), (16, 1, 80, 70), (2, 2, 256, 3)]
+CASES = [
+    (9, 3, 64, 0), (4, 4, 32, 0), (8, 2, 128, 0), (7, 1, 64, 0), (14, 2, 96, 0), (9, 3, 64, 100), (16, 1, 80, 70),
+    (2, 2, 256, 3),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("hq", "hk", "d", "window"), CASES)
@@ -101,9 +104,9 @@ def test_prefill_is_within_its_bound_and_decode_and_chunks_are_its_bits(kernels,
             starts = range(0, count, size) if size > 1 else [0, 1, 63, 64, 65, 127, 128, 200, 255, 256, 260]
             for start in starts:
                 part = slice(start, start + size)
+                rows = [array[part].copy() for array in (q, slots, positions)]
                 for scratch_bytes in (None, 0):
-                    y = cache.attend(q[part].copy(), slots[part].copy(), positions[part].copy(), scale, window, scratch_bytes)
-                    assert np.array_equal(y, whole[part])
+                    assert np.array_equal(cache.attend(*rows, scale, window, scratch_bytes), whole[part])
     kernels.threads(2)
 
 

@@ -33,7 +33,10 @@ def test_pack_is_the_documented_layout(kernels, n, k):
         assert np.array_equal(packed, expected)
 
 
-@pytest.mark.parametrize(("n", "k"), [(16, 16), (576, 576), (192, 577), (100, 31), (1, 1), (65, 1536), (47, 3), (3072, 64)])
+SHAPES = [(16, 16), (576, 576), (192, 577), (100, 31), (1, 1), (65, 1536), (47, 3), (3072, 64)]
+
+
+@pytest.mark.parametrize(("n", "k"), SHAPES)
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_linear_is_within_the_bound_of_its_sum(kernels, n, k, with_bias):
     """A sum of K products in FP32 errs by at most K u sum|x w| (one more term for the bias), rounding by half a bit.

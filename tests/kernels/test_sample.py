@@ -1,9 +1,9 @@
-"""Sampling: the distribution against the exact filtered one, streams, penalties, masks, logprobs, records, finishing."""
+"""Sampling: draws against the exact filtered distribution, streams, penalties, masks, logprobs, records, finishing."""
 
 import numpy as np
 import pytest
 from library import U
-from sampling import DECODE, F, INACTIVE, LIVE, REJECTED, Launch, distribution, philox, philox_block
+from sampling import DECODE, INACTIVE, LIVE, REJECTED, F, Launch, distribution, philox, philox_block
 from scipy.stats import chi2
 
 EOS, LENGTH = 1, 2
@@ -39,9 +39,11 @@ def penalized(launch, rng):
 SETTINGS = [
     {}, {"temperature": 0.3}, {"temperature": 2.5}, {"top_k": 1}, {"top_k": 5}, {"top_k": 40, "temperature": 1.5},
     {"top_k": 1000}, {"top_p": 0.5}, {"top_p": 0.95}, {"top_p": 0.999, "temperature": 3.0}, {"top_p": 0.01},
-    {"min_p": 0.1}, {"min_p": 0.02, "temperature": 2.0}, {"top_k": 20, "top_p": 0.95}, {"top_k": 50, "top_p": 0.8, "min_p": 0.05},
+    {"min_p": 0.1}, {"min_p": 0.02, "temperature": 2.0}, {"top_k": 20, "top_p": 0.95},
+    {"top_k": 50, "top_p": 0.8, "min_p": 0.05},
     {"repetition": 1.3}, {"presence": 1.0}, {"frequency": 0.7}, {"repetition": 0.8, "presence": -0.5, "frequency": 0.3},
-    {"top_k": 30, "top_p": 0.9, "min_p": 0.01, "repetition": 1.2, "presence": 0.4, "frequency": 0.2, "temperature": 0.8},
+    {"top_k": 30, "top_p": 0.9, "min_p": 0.01, "repetition": 1.2, "presence": 0.4, "frequency": 0.2,
+     "temperature": 0.8},
 ]  # fmt: skip
 
 
@@ -78,7 +80,9 @@ def test_draws_follow_the_exact_filtered_distribution(kernels, index):
 
 
 @pytest.mark.parametrize("v", [49152, 1000, 17])
-@pytest.mark.parametrize("setting", [{}, {"top_k": 7}, {"top_p": 0.9}, {"min_p": 0.2}, {"top_k": 900}, {"top_p": 0.999999}])
+@pytest.mark.parametrize(
+    "setting", [{}, {"top_k": 7}, {"top_p": 0.9}, {"min_p": 0.2}, {"top_k": 900}, {"top_p": 0.999999}]
+)
 def test_a_token_inverts_the_float64_distribution(kernels, v, setting):
     """The cumulative distribution around the drawn token brackets the uniform, up to rounding of weights and sums."""
     rng = np.random.default_rng(v)
@@ -172,7 +176,7 @@ def test_bias_and_mask_and_penalties_reach_the_scores(kernels):
 
 @pytest.mark.parametrize("v", [49152, 1000, 13])
 def test_logprobs_are_those_of_the_unprocessed_logits(kernels, v):
-    """Within (V-independent) rounding of FP32 weights; alternatives best first, ties by lower id; nothing beyond them."""
+    """Within rounding of FP32 weights; alternatives best first, ties by lower id; nothing is written beyond them."""
     rng = np.random.default_rng(v)
     launch = Launch(kernels, 2, 2, v)
     for count in (0, 1, 5, 20):
@@ -191,7 +195,7 @@ def test_logprobs_are_those_of_the_unprocessed_logits(kernels, v):
         assert np.array_equal(launch.logprob_tokens[0, 0, :reported], best)
         expected = np.append(exact[record[0, 16]], exact[best])
         found = launch.logprob_values[0, 0, : 1 + reported]
-        # A block of 64 weights sums to within 8 u, a weight to within 2 u (its score's rounding included) and the result rounds.
+        # A weight errs by its score's rounding and 2 u, a block of 64 sums to within 8 u, and the result rounds.
         assert np.all(np.abs(found - expected) <= 32 * U * (1 + np.abs(expected)))
         assert np.isnan(launch.logprob_values[0, 0, 1 + reported :]).all()
         assert np.isnan(launch.logprob_values[0, 1]).all() and (launch.logprob_tokens[0, 1] == -7).all()

@@ -89,7 +89,7 @@ int64_t draw_token(const float *logits, int64_t V, const Processing &processing,
   const int64_t top_k = fields[REQUEST_FIELD_TOP_K];
   if (top_k > 0 && top_k < V) {
     const float threshold =
-        kth_largest(work.scores, work.peaks, padded(V), top_k, reinterpret_cast<float *>(work.keys));
+        kth_largest(work.scores, work.peaks, maximum, padded(V), top_k, reinterpret_cast<float *>(work.keys));
     int64_t count = 0;
     for_each_reaching(work.scores, padded(V), threshold, [&](int64_t v) {
       if (v >= V) return;
@@ -103,7 +103,7 @@ int64_t draw_token(const float *logits, int64_t V, const Processing &processing,
   }
   const double total = weigh(work.weights, set.scores, set.count, maximum);
   const float top_p = processing.parameters[REQUEST_PARAMETER_TOP_P];
-  if (top_p < 1) set.score_min = nucleus_threshold(set.scores, work.weights, set.count, total, top_p, work.keys);
+  if (top_p < 1) set.score_min = nucleus_threshold(set.scores, work.weights, maximum, set.count, total, top_p, work.keys);
   set.weight_min = processing.parameters[REQUEST_PARAMETER_MIN_P];
   return set.draw(philox_uniform(fields[REQUEST_FIELD_SEED], fields[REQUEST_FIELD_COUNTER]));
 }

@@ -1,7 +1,7 @@
 // What Inductor's generated kernels call outside of themselves: Sleef's names and PyTorch's check failure.
 //
 // Defined here so that a core's module needs neither libsleef nor libtorch. The exponential is ours; the rest is rare in a
-// forward (rotary angles once a step) and goes lane by lane through libm, which is right for any argument.
+// forward (rotary angles once a step) and goes lane by lane through libm in FP64, which is right for any argument.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +27,7 @@ template <typename Lanes, typename F>
 Lanes lane_by_lane(Lanes x, const F &f) {
   alignas(64) float lanes[sizeof(Lanes) / sizeof(float)];
   std::memcpy(lanes, &x, sizeof(x));
-  for (float &lane : lanes) lane = f(lane);
+  for (float &lane : lanes) lane = static_cast<float>(f(static_cast<double>(lane)));
   std::memcpy(&x, lanes, sizeof(x));
   return x;
 }
@@ -37,7 +37,8 @@ Lanes power(Lanes x, Lanes y) {
   alignas(64) float base[sizeof(Lanes) / sizeof(float)], exponent[sizeof(Lanes) / sizeof(float)];
   std::memcpy(base, &x, sizeof(x));
   std::memcpy(exponent, &y, sizeof(y));
-  for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); i++) base[i] = std::pow(base[i], exponent[i]);
+  for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); i++) 
+    base[i] = static_cast<float>(std::pow(static_cast<double>(base[i]), static_cast<double>(exponent[i])));
   std::memcpy(&x, base, sizeof(x));
   return x;
 }
@@ -54,7 +55,7 @@ __m256 exponential(__m256 x) { return exp(Vec{x, x}).lo; }
 // Sleef's name for a function of one argument, at the accuracy that its suffix asks for or better.
 #define FLARE_SLEEF(symbol, Lanes, function) \
   extern "C" Lanes symbol(Lanes x) {         \
-    return lane_by_lane(x, [](float lane) { return function(lane); }); \
+    return lane_by_lane(x, [](double lane) { return function(lane); }); \
   }
 
 #define FLARE_SLEEF_ALL(width, Lanes)                                                                  \

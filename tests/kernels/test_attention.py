@@ -55,8 +55,8 @@ def reference(q, k, v, positions, scale, window):
     """Float64 attention of rows over one slot's keys, and the bound of an FP32 one.
 
     Scores err by D u sum|q k| (twice for BF16 dot products) and the scale's rounding, so a weight errs relatively by
-    twice that; the exponential and sums over n keys add (n + 8) u. Values are a convex combination: its error is that of
-    the weights times the largest value they multiply.
+    twice that; the exponential and sums over n keys add (2 n + 16) u. A value is a convex combination, so its error is
+    that of the weights times the sizes of what they multiply.
     """
     q, k, v = wide(q), wide(k), wide(v)
     group = q.shape[1] // k.shape[1]

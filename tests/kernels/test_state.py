@@ -78,8 +78,8 @@ class State:
         prompt = np.append(prompt, np.full(CONTEXT - len(prompt), 1 << 40)).astype(np.int64)
         self.kernels.call(
             "initialize", np.array([slot, count, 0, 0, 0, 0, 0, 0]), fields, np.arange(8, dtype=np.float32), prompt,
-            tokens, values, self.fields, self.parameters, self.histogram, self.bias_tokens, self.bias_values, self.frame,
-            self.completion, C, V, 4, CONTEXT, FRAME_LANES, TOKENS,
+            tokens, values, self.fields, self.parameters, self.histogram, self.bias_tokens, self.bias_values,
+            self.frame, self.completion, C, V, 4, CONTEXT, FRAME_LANES, TOKENS,
         )  # fmt: skip
         return self.record()
 

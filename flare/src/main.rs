@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 use cli::{Cli, Command, LogFormat};
 
 fn main() -> ExitCode {
+    helios::device::host::openmp::bound_spinning();
     let Command::Run(options) = Cli::parse().command;
     start_log(options.log_format);
     match run::run(options) {

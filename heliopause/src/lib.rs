@@ -8,14 +8,25 @@ mod arena;
 mod core;
 mod error;
 
-use pyo3::prelude::*;
-
-#[pymodule(gil_used = true)]
+#[pyo3::pymodule(gil_used = true)]
 mod flare_heliopause {
+    use helios::device::host::openmp;
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::arena::Arena;
     #[pymodule_export]
     use super::core::Core;
     #[pymodule_export]
     use super::error::HeliopauseError;
+
+    /// Teams that are started from here on wait as they do in `flare`, unless the user has decided how they wait.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let environment = module.py().import("os")?.getattr("environ")?;
+        if !environment.contains(openmp::WAIT_POLICY)? {
+            environment.call_method1("setdefault", (openmp::SPIN_COUNT, openmp::SPINS.to_string()))?;
+        }
+        Ok(())
+    }
 }

@@ -31,10 +31,8 @@ pub struct Backing {
 
 /// Runs one core's programs on this machine's processors.
 ///
-/// Kernels run on a thread that the executor owns, and on the OpenMP team that belongs to it. The team's threads spin for
-/// their next parallel region for as long as libgomp's default says (some milliseconds), which a step's hundreds of regions
-/// need, and sleep afterwards; with OMP_WAIT_POLICY=active they would burn idle processors, with `passive` every region would pay a
-/// wake-up. Dropping the executor finishes what was submitted, joins the thread and unmaps the memory.
+/// Kernels run on a thread that the executor owns, and on the OpenMP team that belongs to it ([`super::openmp`] says how the
+/// team waits). Dropping the executor finishes what was submitted, joins the thread and unmaps the memory.
 pub struct HostExecutor {
     memory: Arc<Memory>,
     queue: Arc<Queue>,

@@ -8,6 +8,7 @@ mod elf;
 mod executor;
 pub mod mapping;
 mod module;
+pub mod openmp;
 pub mod processor;
 mod program;
 mod queue;

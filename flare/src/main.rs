@@ -8,6 +8,7 @@ mod error;
 mod run;
 mod signals;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
 
 fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("FLARE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let is_terminal = std::io::stderr().is_terminal();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal);
     match format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),

@@ -1,7 +1,7 @@
 //! Accepting connections, and letting them go at the end.
 //!
 //! A connection is accepted only when there is room for it, and its headers must arrive in time. On shutdown the listener
-//! closes first, then running requests get the drain time, then whatever is left is cut off.
+//! closes first, then running requests get the drain time, then the model thread ends, then whatever is left is cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ use super::service::{ServerConfig, Service};
 
 /// Pause after the system refuses a connection, for want of descriptors for instance.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// What the model thread may take, once the drain time is over, to finish the step that it is in.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the last events and responses may take after the engine has let go of its requests.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -52,12 +54,11 @@ pub async fn serve(
     stopping.send_replace(true);
     let drain_timeout = service.config.drain_timeout;
     let drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX);
-    let limit = drain_timeout + FLUSH_TIMEOUT;
+    // Connections go on as tasks of their own meanwhile: the engine's last events end their responses.
+    let engine = timeout(drain_timeout + STEP_TIMEOUT, service.engine.shutdown(drain_timeout_ms)).await;
     let closed = async { while connections.join_next().await.is_some() {} };
-    let (engine, closed) =
-        tokio::join!(timeout(limit, service.engine.shutdown(drain_timeout_ms)), timeout(limit, closed),);
-    if closed.is_err() {
-        tracing::warn!("connections did not end within the drain time and were cut off");
+    if timeout(FLUSH_TIMEOUT, closed).await.is_err() {
+        tracing::warn!("connections were cut off: they did not end with their requests");
     }
     connections.shutdown().await;
     if engine.is_ok() { Ended::InOrder } else { Ended::ModelThreadStuck }

@@ -39,11 +39,12 @@ def measure_costs_ms(machine: Machine, limits: DriverLimits, programs: Iterable[
         return driver.admit(slot, generator.integers(0, limits.vocabulary, count), logprobs=0)
 
     first_row = 1 + limits.slots
+    # A chunk's launch is long enough to measure once.
+    for capacity in limits.prefill_capacities:
+        request = admit(0, capacity)
+        driver.prefill(request, len(request.prompt), capacity=capacity, sample=True)
+        driver.reset(request)
     for _ in range(TRIALS):
-        for capacity in limits.prefill_capacities:
-            request = admit(0, capacity)
-            driver.prefill(request, len(request.prompt), capacity=capacity, sample=True)
-            driver.reset(request)
         history = min(DECODE_HISTORY_TOKENS, limits.context_tokens_max - len(limits.decode_capacities) - 1)
         requests = [admit(slot, history) for slot in range(limits.slots)]
         for request in requests:

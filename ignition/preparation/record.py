@@ -46,10 +46,15 @@ class ProgramRecorder:
         self._storage = storage
         self._arena = ScratchArena()
         self._nodes: list[Node] = []
+        self._runs: Callable[[str], bool] = run_every
 
-    def run(self, function: Callable[[], None]) -> tuple[Node, ...]:
-        """Run a program's function once; its nodes. A second run gives the same nodes."""
+    def run(self, function: Callable[[], None], *, runs: Callable[[str], bool]) -> tuple[Node, ...]:
+        """Run a program's function once; its nodes. A second run gives the same nodes.
+
+        `runs` says of an entry whether its calls run or are only noted: addresses do not depend on what is in memory.
+        """
         self._nodes = []
+        self._runs = runs
         # A collection in the middle would end lifetimes at another point on each run.
         refuse = RefuseOtherOperators()  # type: ignore[no-untyped-call]
         with entries.recording(self), refuse, torch.no_grad(), without_collection():
@@ -57,8 +62,8 @@ class ProgramRecorder:
         assert self._arena.live_bytes == 0, f"a program left {self._arena.live_bytes} bytes of scratch behind"
         return tuple(self._nodes)
 
-    def record(self, symbol: str, arguments: tuple[int, ...]) -> None:
-        """Note a call."""
+    def call(self, symbol: str, arguments: tuple[int, ...]) -> None:
+        """Note a call, and run it where this recording runs it."""
         for index, word in enumerate(arguments):
             if word >= HOST_BASE and word < 1 << 63 and not self._is_ours(word):
                 raise PreparationError(
@@ -66,6 +71,8 @@ class ProgramRecorder:
                     "program uses was not placed"
                 )
         self._nodes.append(Node(symbol, arguments))
+        if self._runs(symbol):
+            entries.library().run(symbol, arguments)
 
     def allocate(self, shape: Sequence[int], stride: Sequence[int] | None, dtype: torch.dtype) -> torch.Tensor:
         """Scratch memory that is free again when the last tensor on it dies."""
@@ -85,6 +92,16 @@ class ProgramRecorder:
 
     def _is_ours(self, address: int) -> bool:
         return self._storage.region_of(address) is not None
+
+
+def run_every(_: str) -> bool:
+    """Run every entry."""
+    return True
+
+
+def run_none(_: str) -> bool:
+    """Note calls alone."""
+    return False
 
 
 class RefuseOtherOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]

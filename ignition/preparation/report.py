@@ -12,6 +12,7 @@ class ReportBuilder:
 
     def __init__(self) -> None:
         self._phases_s: dict[str, float] = {}
+        self._peaks_bytes: dict[str, int] = {}
         self._sections: dict[str, Any] = {}
 
     @contextmanager
@@ -22,6 +23,7 @@ class ReportBuilder:
             yield
         finally:
             self._phases_s[name] = self._phases_s.get(name, 0.0) + time.monotonic() - start
+            self._peaks_bytes[name] = peak_resident_bytes()
 
     def note(self, section: str, content: Any) -> None:
         """Set a section."""
@@ -35,7 +37,11 @@ class ReportBuilder:
         self.note("selected_plans", {"trials": trials, "kernels": plans})
 
     def as_json(self) -> dict[str, Any]:
-        """The report, with the peak resident size so far."""
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        """The report, with the peak resident size at the end of each phase."""
         phases = {name: round(seconds, 3) for name, seconds in self._phases_s.items()}
-        return {"phases_s": phases, "peak_resident_bytes": peak_kib * 1024, **self._sections}
+        return {"phases_s": phases, "peak_resident_bytes": self._peaks_bytes, **self._sections}
+
+
+def peak_resident_bytes() -> int:
+    """The most memory that this process has held so far, mapped libraries included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

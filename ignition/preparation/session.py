@@ -28,7 +28,7 @@ from ignition.preparation.costs import measure_costs_ms
 from ignition.preparation.driver import DriverLimits
 from ignition.preparation.machine import LocalMachine, replay
 from ignition.preparation.model import PAGE_TOKENS, PREFILL_TOKENS_MIN, PreparationOptions, PreparedModel
-from ignition.preparation.record import Node, ProgramRecorder
+from ignition.preparation.record import Node, ProgramRecorder, run_every, run_none
 from ignition.preparation.report import ReportBuilder
 from ignition.preparation.storage import HOST_BASE, Storage, round_up
 from ignition.preparation.tuning import VariantTuner
@@ -165,7 +165,7 @@ class RecordedPreparationSession:
 
     def capture(self) -> None:
         """Record every program and measure its cost."""
-        recorded = {plan.name: self.tuner.record(self.recorder, plan) for plan in self.plans}
+        recorded = {plan.name: self.tuner.record(self.recorder, plan, runs=run_none) for plan in self.plans}
         costs = measure_costs_ms(
             self._machine({name: replay(nodes) for name, nodes in recorded.items()}),
             self.driver_limits(),
@@ -181,7 +181,7 @@ class RecordedPreparationSession:
         """A machine that runs each program's function again, through Python, and holds its calls against the record."""
 
         def run(program: Program) -> None:
-            nodes = self.tuner.record(self.recorder, program.plan)
+            nodes = self.tuner.record(self.recorder, program.plan, runs=run_every)
             assert nodes == program.nodes, f"{program.plan.name} recorded other calls when it ran again"
 
         programs = {program.plan.name: (lambda program=program: run(program)) for program in self.programs}

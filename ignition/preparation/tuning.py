@@ -13,9 +13,12 @@ from ignition.kernels.host import entries
 from ignition.preparation.capture import ProgramPlan
 from ignition.preparation.record import Node, ProgramRecorder
 
-TRIALS = 5
+TRIALS = 3
 TEAM_GAIN_MIN = 1.1
 """A team has to win by this much: on a busy machine it waits for cores, a single thread does not."""
+
+# What these compute takes long and is no index into anything, so kernels can be timed on whatever lies there.
+_NOT_TUNED_HERE = frozenset({"flare_linear", "flare_attention", "flare_vocabulary", "flare_sample"})
 
 
 @dataclass
@@ -36,20 +39,13 @@ class VariantTuner:
                 self.choices[key] = kernel.variants[0 if team * TEAM_GAIN_MIN < serial else 1]
             return self.choices[key]
 
-        self._run(recorder, plan.function, select)
-
-    def record(self, recorder: ProgramRecorder, plan: ProgramPlan) -> tuple[Node, ...]:
-        """The program's nodes with the chosen variants."""
-        return self._run(recorder, plan.function, lambda kernel, _: self.choices[kernel.symbol, plan.rows])
-
-    def _run(
-        self,
-        recorder: ProgramRecorder,
-        function: Callable[[], None],
-        select: Callable[[InductorKernel, tuple[int, ...]], str],
-    ) -> tuple[Node, ...]:
         self.kernels.select = select
-        return recorder.run(function)
+        recorder.run(plan.function, runs=lambda symbol: symbol not in _NOT_TUNED_HERE)
+
+    def record(self, recorder: ProgramRecorder, plan: ProgramPlan, *, runs: Callable[[str], bool]) -> tuple[Node, ...]:
+        """The program's nodes with the chosen variants."""
+        self.kernels.select = lambda kernel, _: self.choices[kernel.symbol, plan.rows]
+        return recorder.run(plan.function, runs=runs)
 
     def _fastest_us(self, symbol: str, words: tuple[int, ...]) -> float:
         self.trial_count += TRIALS

@@ -1,10 +1,11 @@
 """Calls of `void entry(void *const *args)` from Python, and the recorder that sees each of them.
 
-While a recorder is active every call is told to it with the very words that the entry receives, and every tensor that
-an operator returns is allocated by it. A call is made in both cases: recording is running.
+While a recorder is active every call goes to it, with the very words that the entry receives, and every tensor that an
+operator returns is allocated by it.
 """
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ _WORD = (1 << 64) - 1
 class Recorder(Protocol):
     """Sees calls and owns allocations while a program is recorded."""
 
-    def record(self, symbol: str, arguments: tuple[int, ...]) -> None:
-        """A call is about to run with these words."""
+    def call(self, symbol: str, arguments: tuple[int, ...]) -> None:
+        """A call with these words; whether it also runs is the recorder's choice."""
 
     def allocate(self, shape: Sequence[int], stride: Sequence[int] | None, dtype: torch.dtype) -> torch.Tensor:
         """Uninitialized memory in the prepared scratch region, free again when the last tensor on it dies."""
@@ -33,6 +34,9 @@ class EntryLibrary:
     """A loaded shared object of uniform entries."""
 
     def __init__(self, path: Path) -> None:
+        # The OpenMP runtime reads it when the first library loads it. A team that spins longer between its short
+        # regions starves whatever else runs; the server sets the same, so costs are measured as they will be.
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         self._library = ctypes.CDLL(str(path))
         self._entries: dict[str, Callable[..., None]] = {}
 
@@ -81,10 +85,11 @@ def call(symbol: str, *arguments: Argument) -> None:
 
 
 def call_words(symbol: str, words: tuple[int, ...]) -> None:
-    """Run an entry on argument words as they are, and tell the recorder."""
-    if _recorder is not None:
-        _recorder.record(symbol, words)
-    library().run(symbol, words)
+    """Run an entry on argument words as they are, unless a recorder takes the call."""
+    if _recorder is None:
+        library().run(symbol, words)
+    else:
+        _recorder.call(symbol, words)
 
 
 def allocate(shape: Sequence[int], dtype: torch.dtype, stride: Sequence[int] | None = None) -> torch.Tensor:

@@ -85,7 +85,7 @@ def region_lines(contract: core_pb2.PreparedContract) -> Iterator[str]:
     """The fixed address ranges."""
     for region in contract.regions:
         backing = core_pb2.RegionBacking.Name(region.backing).removeprefix("REGION_BACKING_").lower()
-        yield f"{region.name:<10} {region.address:#016x}  {human_bytes(region.bytes):>11}  {backing}"
+        yield f"{region.name:<10} {region.address:#x}  {human_bytes(region.bytes):>11}  {backing}"
 
 
 def module_lines(core: CoreSummary) -> Iterator[str]:

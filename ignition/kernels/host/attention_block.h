@@ -36,7 +36,7 @@ struct Partials {
   void add(const Partials &block, int64_t first, int64_t end, int64_t D) {
     const Mask rows = mask_of((0xffffu >> (16 - end)) & (0xffffu << first));
     const Vec before = load(maximum), theirs = load(block.maximum), after = max(before, theirs);
-    const Vec old = exp(sub(before, after)), fresh = exp(sub(theirs, after));
+    const Vec old = exp_softmax(sub(before, after)), fresh = exp_softmax(sub(theirs, after));
     store(maximum, select(rows, after, before));
     store(sum, select(rows, fma(load(sum), old, mul(load(block.sum), fresh)), load(sum)));
     alignas(64) float old_scale[kBlockOutputs], fresh_scale[kBlockOutputs];
@@ -107,12 +107,18 @@ struct Block {
 #pragma GCC unroll 16
       for (int b = 0; b < B; b++) {
         const int64_t key = (group + b) * kBlockOutputs;
-        const int64_t from = std::clamp<int64_t>(seen[r].begin - key, 0, 16);
-        const int64_t to = std::clamp<int64_t>(seen[r].end - key, 0, 16);
-        const uint32_t lanes = from < to ? (0xffffu >> (16 - to)) & (0xffffu << from) : 0;
-        store(scores[r] + key, select(mask_of(lanes), mul(sum[r][b], broadcast(scale)), broadcast(-INFINITY)));
+        Vec scaled = mul(sum[r][b], broadcast(scale));
+        if (key < seen[r].begin || key + kBlockOutputs > seen[r].end) scaled = hide(scaled, seen[r], key);
+        store(scores[r] + key, scaled);
       }
     }
+  }
+
+  // -inf in the lanes of keys [key, key + 16) that a row does not see.
+  static Vec hide(Vec scores, Keys seen, int64_t key) {
+    const int64_t from = std::clamp<int64_t>(seen.begin - key, 0, 16), to = std::clamp<int64_t>(seen.end - key, 0, 16);
+    const uint32_t lanes = from < to ? (0xffffu >> (16 - to)) & (0xffffu << from) : 0;
+    return select(mask_of(lanes), scores, broadcast(-INFINITY));
   }
 
   // Replaces a row's scores by their exponentials, relative to their maximum.
@@ -123,7 +129,7 @@ struct Block {
     maximum = reduce_max(max(max(s[0], s[1]), max(s[2], s[3])));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-      s[i] = exp(sub(s[i], broadcast(maximum)));
+      s[i] = exp_softmax(sub(s[i], broadcast(maximum)));
       store(scores + 16 * i, s[i]);
     }
     sum = reduce_add(add(add(s[0], s[1]), add(s[2], s[3])));

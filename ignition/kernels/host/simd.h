@@ -23,23 +23,34 @@ inline uint32_t load_pair(const bf16 *p) {
 #include "simd_avx2.h"
 #endif
 
-// exp(x) within 1 ulp over the whole range; exp(0) is 1, exp(-inf) is 0.
-inline Vec exp(Vec x) {
-  x = min(broadcast(89.0f), max(broadcast(-104.0f), x));  // NaN is the second operand, so it passes through.
-  Vec n = round(mul(x, broadcast(1.442695040888963407f)));
-  Vec r = fma(n, broadcast(-0.693145751953125f), x);
-  r = fma(n, broadcast(-1.428606765330187045e-06f), r);
+// exp(r) of a remainder, |r| <= ln(2) / 2.
+inline Vec exp_remainder(Vec r) {
   Vec p = broadcast(0.000198527617612853646f);
   p = fma(p, r, broadcast(0.00139304355252534151f));
   p = fma(p, r, broadcast(0.00833336077630519867f));
   p = fma(p, r, broadcast(0.0416664853692054749f));
   p = fma(p, r, broadcast(0.166666671633720398f));
   p = fma(p, r, broadcast(0.5f));
-  p = add(fma(mul(r, r), p, r), broadcast(1.0f));
-  return scale(p, n);
+  return add(fma(mul(r, r), p, r), broadcast(1.0f));
 }
 
-inline float exp_one(float x) { return first(exp(broadcast(x))); }
+constexpr float kLog2E = 1.442695040888963407f;
+constexpr float kLn2High = 0.693145751953125f, kLn2Low = 1.428606765330187045e-06f;
+
+// exp(x) within 1 ulp over the whole range; exp(0) is 1, exp(-inf) is 0.
+inline Vec exp(Vec x) {
+  x = min(broadcast(89.0f), max(broadcast(-104.0f), x));  // NaN is the second operand, so it passes through.
+  const Vec n = round(mul(x, broadcast(kLog2E)));
+  return scale(exp_remainder(fma(n, broadcast(-kLn2Low), fma(n, broadcast(-kLn2High), x))), n);
+}
+
+// exp(x) for x <= 0, as a softmax takes it: within 1 ulp, 0 below -87.
+inline Vec exp_softmax(Vec x) {
+  constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which its low bits then hold.
+  const Vec shifted = fma(x, broadcast(kLog2E), broadcast(shift)), n = sub(shifted, broadcast(shift));
+  const Vec p = exp_remainder(fma(n, broadcast(-kLn2Low), fma(n, broadcast(-kLn2High), x)));
+  return select(greater(broadcast(-87.0f), x), zero(), add_exponent(p, shifted));
+}
 
 // The first n (0 to 16) of 16 floats, the rest being `fill`.
 inline Vec load_first(const float *p, int64_t n, float fill) {

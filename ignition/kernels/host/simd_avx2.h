@@ -55,6 +55,15 @@ inline Vec scale(Vec v, Vec n) {
   return {scale_half(v.lo, _mm256_cvtps_epi32(n.lo)), scale_half(v.hi, _mm256_cvtps_epi32(n.hi))};
 }
 
+// p * 2^n by its exponent's bits, n being the low bits of `shifted`; the result must be normal.
+inline __m256 add_exponent_half(__m256 p, __m256 shifted) {
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
+}
+inline Vec add_exponent(Vec p, Vec shifted) {
+  return {add_exponent_half(p.lo, shifted.lo), add_exponent_half(p.hi, shifted.hi)};
+}
+
 inline Mask greater_equal(Vec a, Vec b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ)};
 }

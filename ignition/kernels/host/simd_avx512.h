@@ -40,6 +40,12 @@ inline float reduce_add(Vec v) {
 // v * 2^n
 inline Vec scale(Vec v, Vec n) { return {_mm512_scalef_ps(v.v, n.v)}; }
 
+// p * 2^n by its exponent's bits, n being the low bits of `shifted`; the result must be normal.
+inline Vec add_exponent(Vec p, Vec shifted) {
+  return {_mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(p.v), _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23)))};
+}
+
 inline Mask greater_equal(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ)}; }
 inline Mask greater(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ)}; }
 inline Mask both(Mask a, Mask b) { return {static_cast<__mmask16>(a.m & b.m)}; }

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUST_LINES_MAX = 600
 PYTHON_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -68,6 +69,17 @@ def test_rust_files_are_small() -> None:
 def test_python_files_are_small() -> None:
     sizes = ((path, len(path.read_text().splitlines())) for path in python_files("*.py"))
     check_none(f"{name(path)}: {lines} lines" for path, lines in sizes if lines > PYTHON_LINES_MAX)
+
+
+def test_python_functions_are_short() -> None:
+    """Clippy holds Rust's functions to the same."""
+    check_none(
+        f"{name(path)}:{node.lineno}: {node.name} has {lines} lines"
+        for path in python_files("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+    )
 
 
 def test_every_rust_module_opens_with_its_doc() -> None:

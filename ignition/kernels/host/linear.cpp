@@ -8,6 +8,10 @@ namespace {
 
 // Bytes of staged rows that a thread works on at once: they stay in its second-level cache while the weight passes.
 constexpr int64_t kStagedBytes = 192 * 1024;
+// Rows a thread from which on threads share rows rather than blocks.
+constexpr int64_t kRowsToShare = 32;
+// How far ahead of the reads a tile fetches the weight.
+constexpr int64_t kAheadBytes = 4096;
 
 struct Linear {
   const bf16 *x, *w, *bias;
@@ -52,7 +56,7 @@ struct Linear {
     const int64_t stride = staged_stride(K);
     Vec sum[R][B];
     clear(sum);
-    accumulate(sum, StagedRows{staged + t * stride, stride}, weights, kPairStep, ceil_div(K, 2), 0);
+    accumulate(sum, StagedRows{staged + t * stride, stride}, weights, kPairStep, ceil_div(K, 2), kAheadBytes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
@@ -72,22 +76,37 @@ struct Linear {
       tile_of<kTileRows, B>(std::min<int64_t>(kTileRows, rows.end - t), t, block);
   }
 
-  void run_many() const {
+  void stage(Range rows) const {
     const int64_t stride = staged_stride(K);
-    const int64_t fitting = kStagedBytes / (stride * static_cast<int64_t>(sizeof(Staged)));
+    for (int64_t t = rows.begin; t < rows.end; t++) stage_row(staged + t * stride, x + t * K, K);
+  }
+
+  // Tiles of staged rows times blocks; a block stays in the first-level cache while the rows pass.
+  void multiply(Range rows, Range share) const {
     constexpr int kBlocks = tile_blocks(kTileRows);
+    int64_t block = share.begin;
+    for (; block + kBlocks <= share.end; block += kBlocks) rows_of_block<kBlocks>(rows, block);
+    for (; block < share.end; block++) rows_of_block<1>(rows, block);
+  }
+
+  // Each thread takes its own rows and every block, or, where rows are too few for that, every row and its own blocks.
+  void run_many() const {
+    const int64_t fitting = kStagedBytes / (staged_stride(K) * static_cast<int64_t>(sizeof(Staged)));
     const int64_t chunk = std::max<int64_t>(fitting / kTileRows, 1) * kTileRows;
 #pragma omp parallel num_threads(team_size(T * N * K))
     {
-      const Range mine = my_share(T);
-      for (int64_t t = mine.begin; t < mine.end; t++) stage_row(staged + t * stride, x + t * K, K);
+      if (T >= kRowsToShare * omp_get_num_threads()) {
+        const Range tiles = my_share(ceil_div(T, kTileRows));
+        const int64_t end = std::min(T, tiles.end * kTileRows);
+        for (int64_t t = tiles.begin * kTileRows; t < end; t += chunk) {
+          const Range rows = {t, std::min(t + chunk, end)};
+          stage(rows);
+          multiply(rows, {0, blocks()});
+        }
+      } else {
+        stage(my_share(T));
 #pragma omp barrier
-      const Range share = my_share(blocks());
-      for (int64_t t = 0; t < T; t += chunk) {
-        const Range rows = {t, std::min(t + chunk, T)};
-        int64_t block = share.begin;
-        for (; block + kBlocks <= share.end; block += kBlocks) rows_of_block<kBlocks>(rows, block);
-        for (; block < share.end; block++) rows_of_block<1>(rows, block);
+        for (int64_t t = 0; t < T; t += chunk) multiply({t, std::min(t + chunk, T)}, my_share(blocks()));
       }
     }
   }

@@ -4,18 +4,25 @@ Weights are loaded once, straight into the storage that programs will read; noth
 in its folder whole or not at all. No step here knows a model or computes one.
 """
 
+import ctypes
+import gc
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ignition.checkpoint import WeightMapping, load_weights, open_checkpoint
 from ignition.errors import UsageError
-from ignition.export.writer import export_core
+from ignition.export.writer import REPORT_NAME, export_core
+from ignition.kernels.host import entries
 from ignition.preparation.model import PreparationOptions
 from ignition.preparation.session import Capacities, RecordedPreparationSession
 from ignition.progress import Display, Phase
 from ignition.recipes import find_recipe
+
+RESIDENT_BEYOND_WEIGHTS_MAX = 1 << 30
+"""Memory that a preparation may hold beyond the weights that it stores."""
 
 
 def prepare(model: str, output: Path, *, options: PreparationOptions, display: Display) -> None:
@@ -40,21 +47,44 @@ def prepare(model: str, output: Path, *, options: PreparationOptions, display: D
         prepared = recipe.build(checkpoint, fingerprint)
         ignored = recipe.ignored(checkpoint)
         Capacities.of(options, prepared)  # Options that contradict the model are refused before its weights are read.
+    with phase("build operators"):
+        entries.library()
     with phase("load weights", total=checkpoint.stored_bytes) as loading:
         mapping = WeightMapping(session.place(prepared), ignored)
         load_weights(checkpoint, mapping, advance=loading.advance)
         checkpoint.close()
+        del checkpoint
+        release_memory()
     with phase("declare"):
         session.declare()
     with phase("compile"):
         session.compile()
+        release_memory()
     with phase("tune"):
         session.tune()
     with phase("capture"):
         session.capture()
+    budget = session.storage.weights.used_bytes + RESIDENT_BEYOND_WEIGHTS_MAX
     session.report.note("ignored_tensors", dict(ignored))
+    session.report.note("resident_budget_bytes", budget)
     with display.phase("export and verify"):
         export_core(session, output)
+    if peak_resident_bytes() > budget:
+        display.note(
+            f"warning: preparing took {peak_resident_bytes() >> 20} MiB of memory, more than the {budget >> 20} MiB "
+            f"that it should (stored weights and 1 GiB); {output / REPORT_NAME} says after which phase"
+        )
+
+
+def release_memory() -> None:
+    """Give what a phase has left behind back to the system, so that the next one's peak does not lie on top of it."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def peak_resident_bytes() -> int:
+    """The most memory that this process has held at one time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def choose_device(stated: str | None) -> str:

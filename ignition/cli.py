@@ -19,7 +19,7 @@ from ignition.progress import Display
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = parser().parse_args(arguments)
-    set_up_libraries(verbose=options.verbose)
+    quiet_libraries(verbose=options.verbose)
     try:
         code: int = options.run(options)
     except PreparationError as error:
@@ -114,10 +114,8 @@ def run_verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def set_up_libraries(*, verbose: bool) -> None:
-    """Bound OpenMP's spinning, and keep libraries' own bars and warnings off the screen unless they are asked for."""
-    # Threads that spin while they wait starve everything else on a busy machine; OpenMP reads this when it is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+def quiet_libraries(*, verbose: bool) -> None:
+    """Keep libraries' own bars and warnings off the screen unless they are asked for."""
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
         return

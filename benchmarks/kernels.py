@@ -30,8 +30,15 @@ import numpy as np  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 
-from library import Kernels, aligned, bf16, march, pack_arguments, wide  # noqa: E402
-from sampling import Launch  # noqa: E402
+from library import (  # type: ignore[import-not-found]  # noqa: E402
+    Kernels,
+    aligned,
+    bf16,
+    march,
+    pack_arguments,
+    wide,
+)
+from sampling import Launch  # type: ignore[import-not-found]  # noqa: E402
 
 READ = """
 #include <immintrin.h>
@@ -72,7 +79,8 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         """Builds the operators and the read loop."""
-        self.kernels, self.rows, self.rng = Kernels(folder), [], np.random.default_rng(0)
+        self.kernels, self.rng = Kernels(folder), np.random.default_rng(0)
+        self.rows: list[dict[str, object]] = []
         self.kernels.threads(options.threads)
         (folder / "read.cpp").write_text(READ)
         made = folder / "read.so"
@@ -83,7 +91,7 @@ class Bench:
 
     def random(self, count: int) -> np.ndarray:
         """`count` BF16 values at a multiple of 64 bytes."""
-        made = aligned(2 * count).view(np.uint16)
+        made: np.ndarray = aligned(2 * count).view(np.uint16)
         made[:] = np.resize(self.values, count)
         return made
 

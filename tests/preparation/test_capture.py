@@ -159,8 +159,8 @@ def test_a_forward_that_falls_back_to_aten_is_refused_by_name(captured):
 
 
 def test_a_tensor_outside_the_regions_is_refused():
-    storage = Storage(base=0x1000_0000_0000)
-    recorder = ProgramRecorder(storage)
+    storage = Storage(base=0x4000_0000_0000)
+    recorder, unplaced = ProgramRecorder(storage), torch.zeros(8)
     with pytest.raises(PreparationError, match="argument 0 of flare_reset .* no prepared region"):
-        recorder.run(lambda: entries.call("flare_reset", torch.zeros(8)), runs=run_none)
+        recorder.run(lambda: entries.call("flare_reset", unplaced), runs=run_none)
     storage.close()

@@ -1,4 +1,7 @@
-"""Sampling defaults from the model cards, verified by reading each card; generation_config.json is not consulted.
+"""Sampling defaults as model cards recommend them; generation_config.json is not consulted.
+
+The cards of SmolLM2 and SmolLM3 were read on 2026-11-29. Qwen3's entries are its published recommendation as
+quoted below, and still have to be held against the cards.
 
 A card that recommends nothing leaves everything neutral: temperature 1 and no filter. Cards of base models
 recommend nothing; the patterns below name the tuned ones.

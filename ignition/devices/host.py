@@ -21,7 +21,7 @@ from torch._inductor.output_code import CompiledFxGraph
 
 from ignition.errors import PreparationError
 from ignition.kernels.host import entries
-from ignition.kernels.host.build import Builder, Compilation, IsaTier
+from ignition.kernels.host.build import Builder, Compilation, IsaTier, include_flags
 
 # Inductor's own flags for its kernels: with GCC's loop vectorizer on, or with another CPU_CAPABILITY, the same sources
 # give different numbers.
@@ -123,7 +123,7 @@ def build_module(kernels: dict[str, InductorKernel], builder: Builder) -> Path:
     """
     include = Path(torch.__file__).parent / "include"
     capability = f"-DCPU_CAPABILITY_AVX{'512' if builder.tier.vector_bits == 512 else '2'}"
-    flags = (*_KERNEL_FLAGS, *builder.tier.flags, capability, f"-I{include}")
+    flags = (*_KERNEL_FLAGS, *builder.tier.flags, capability, *include_flags(include))
     version = torch.__version__.encode()
     compilations = [
         Compilation(kernel_unit(kernels, suffix=""), (*flags, "-fopenmp"), version),

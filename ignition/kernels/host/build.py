@@ -18,6 +18,8 @@ from ignition.errors import PreparationError
 SOURCES = Path(__file__).parent
 OPERATOR_FLAGS = ("-std=c++20", "-O3", "-ffp-contract=off", "-fPIC", "-fopenmp", "-Wall")
 
+_PATH_FLAGS = ("-I", "-ffile-prefix-map=")
+
 
 @dataclass(frozen=True)
 class IsaTier:
@@ -73,7 +75,7 @@ class Builder:
         """Objects of every operator source of this folder."""
         headers = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.h")))
         sources = sorted(SOURCES.glob("*.cpp"))
-        flags = (*OPERATOR_FLAGS, *self.tier.flags, f"-I{SOURCES}")
+        flags = (*OPERATOR_FLAGS, *self.tier.flags, *include_flags(SOURCES))
         return self.compile([Compilation(path.read_text(), flags, headers) for path in sources])
 
     def compile(self, compilations: Sequence["Compilation"]) -> list[Path]:
@@ -91,8 +93,8 @@ class Builder:
         return self._cached(f"{key}.so", lambda path: run([*command, "-o", str(path), *map(str, objects), *libraries]))
 
     def _compile_one(self, compilation: "Compilation") -> Path:
-        # A path in a flag says where headers are, not what they say: their content is in the key.
-        named = [flag for flag in compilation.flags if not flag.startswith("-I")]
+        # Where headers lie is not part of the object, and what they say is in the key.
+        named = [next((path for path in _PATH_FLAGS if flag.startswith(path)), flag) for flag in compilation.flags]
         key = digest(compiler_version(), *named, compilation.source, compilation.headers)
         command = ["g++", *compilation.flags, "-x", "c++", "-c", "-", "-o"]
         return self._cached(f"{key}.o", lambda path: run([*command, str(path)], source=compilation.source))
@@ -117,6 +119,11 @@ class Compilation:
     source: str
     flags: tuple[str, ...]
     headers: bytes = b""
+
+
+def include_flags(folder: Path) -> tuple[str, str]:
+    """Find headers in a folder, and leave its path out of the object."""
+    return (f"-I{folder}", f"-ffile-prefix-map={folder}=include")
 
 
 def default_cache_folder() -> Path:

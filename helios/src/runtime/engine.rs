@@ -221,11 +221,33 @@ pub struct SamplingParameters {
     pub seed: u64,
 }
 
+#[cfg(test)]
+impl SamplingParameters {
+    /// Leaves the distribution as it is.
+    pub(crate) fn neutral() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
 /// One sequence to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationRequest {
     /// Not empty, and shorter than the core's context.
     pub prompt: Arc<[TokenId]>,
+    /// The ends of completed messages, in tokens from the prompt's start: ascending, and strictly inside the prompt.
+    pub endpoints: Arc<[u32]>,
+    /// Requests with different salts never share cached prefixes.
+    pub cache_salt: Option<Arc<str>>,
     pub sampling: SamplingParameters,
     /// Tokens to generate at most; at least 1. The engine clamps it to the context.
     pub output_tokens_max: u32,
@@ -330,17 +352,9 @@ mod tests {
     fn request() -> GenerationRequest {
         GenerationRequest {
             prompt: Arc::from([TokenId(1)]),
-            sampling: SamplingParameters {
-                temperature: 1.0,
-                top_k: 0,
-                top_p: 1.0,
-                min_p: 0.0,
-                repetition_penalty: 1.0,
-                presence_penalty: 0.0,
-                frequency_penalty: 0.0,
-                logit_bias: Vec::new(),
-                seed: 0,
-            },
+            endpoints: Arc::default(),
+            cache_salt: None,
+            sampling: SamplingParameters::neutral(),
             output_tokens_max: 4,
             ignore_eos: false,
             logprobs: None,

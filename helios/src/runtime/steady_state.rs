@@ -77,17 +77,9 @@ fn answer(contract: &BoundContract, step: &Step, completion: &Mutex<Vec<u8>>) {
 fn request() -> GenerationRequest {
     GenerationRequest {
         prompt: (1..=5).map(TokenId).collect(),
-        sampling: SamplingParameters {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            logit_bias: Vec::new(),
-            seed: 0,
-        },
+        endpoints: Arc::default(),
+        cache_salt: None,
+        sampling: SamplingParameters::neutral(),
         output_tokens_max: 90,
         ignore_eos: true,
         logprobs: None,

@@ -58,6 +58,8 @@ impl Server {
 fn request(prompt: &[u32], output_tokens_max: u32) -> GenerationRequest {
     GenerationRequest {
         prompt: prompt.iter().copied().map(TokenId).collect(),
+        endpoints: Arc::default(),
+        cache_salt: None,
         sampling: SamplingParameters {
             temperature: 0.5,
             top_k: 40,

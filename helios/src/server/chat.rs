@@ -10,13 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::fields::{Fields, invalid, unsupported, wrong_type};
-use super::generate::{ChoiceEvent, Finish, GenerationPlan, Running, Usage};
+use super::generate::{ChoiceEvent, Finish, GenerationPlan, Prompt, Running, Usage};
 use super::options::GenerationOptions;
 use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
 use super::sse::{self, ChunkFormat};
 use super::{body, logprobs, messages};
-use crate::ids::TokenId;
 use crate::text::{SpecialTokens, TemplateInput};
 
 pub(super) async fn create(
@@ -51,7 +50,7 @@ fn prepare(service: &Service, body: &[u8]) -> Result<GenerationPlan, ApiError> {
     let options = GenerationOptions::read(&fields, &service.model, 1)?;
     let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;
     let prompt = tokenize(service, &fields)?;
-    Ok(GenerationPlan { prompts: vec![prompt.into()], options, logprobs })
+    Ok(GenerationPlan { prompts: vec![prompt], options, logprobs })
 }
 
 /// Outputs other than free text.
@@ -81,7 +80,7 @@ fn read_logprobs(fields: &Fields<'_>, logprobs_max: u32) -> Result<Option<u32>, 
     }
 }
 
-fn tokenize(service: &Service, fields: &Fields<'_>) -> Result<Vec<TokenId>, ApiError> {
+fn tokenize(service: &Service, fields: &Fields<'_>) -> Result<Prompt, ApiError> {
     let messages = messages::read_messages(fields)?;
     let tools = messages::read_tools(fields)?;
     let none = Map::new();
@@ -123,7 +122,7 @@ fn tokenize(service: &Service, fields: &Fields<'_>) -> Result<Vec<TokenId>, ApiE
         .encode(&text, special)
         .map_err(|error| ApiError::tokenizing("messages", &error))?;
     service.check_prompt("messages", &tokens)?;
-    Ok(tokens)
+    Ok(Prompt { tokens: tokens.into(), endpoints: Arc::default() })
 }
 
 struct ChatFormat {
@@ -137,27 +136,17 @@ struct ChatFormat {
 
 impl ChatFormat {
     async fn whole(&self, mut running: Running) -> Result<String, ApiError> {
-        let mut answers = vec![(String::new(), Vec::new(), Finish::Length); running.choices()];
-        while let Some((index, event)) = running.next().await? {
-            let (text, tokens, finish) = &mut answers[index];
-            match event {
-                ChoiceEvent::Delta { text: more, tokens: more_tokens } => {
-                    text.push_str(&more);
-                    tokens.extend(more_tokens);
-                }
-                ChoiceEvent::Finished(reason) => *finish = reason,
-            }
-        }
+        let answers = running.whole().await?;
         let tokenizer = &running.service().text.tokenizer;
         let choices: Vec<Value> = answers
             .iter()
             .enumerate()
-            .map(|(index, (text, tokens, finish))| {
+            .map(|(index, answer)| {
                 json!({
                     "index": index,
-                    "message": {"role": "assistant", "content": text, "refusal": null},
-                    "logprobs": self.logprobs.then(|| logprobs::chat(tokenizer, tokens)),
-                    "finish_reason": finish.as_str(),
+                    "message": {"role": "assistant", "content": answer.text, "refusal": null},
+                    "logprobs": self.logprobs.then(|| logprobs::chat(tokenizer, &answer.tokens)),
+                    "finish_reason": answer.finish.as_str(),
                 })
             })
             .collect();

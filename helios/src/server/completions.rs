@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, ErrorCode};
 use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
-use super::generate::{ChoiceEvent, Finish, GenerationPlan, Running, Usage};
+use super::generate::{ChoiceEvent, Finish, GenerationPlan, Prompt, Running, Usage};
 use super::options::{CHOICES_MAX, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
@@ -80,17 +80,22 @@ fn prepare(service: &Service, body: &[u8]) -> Result<(GenerationPlan, Vec<String
         return Err(invalid("n", &requirement));
     }
     let echoes = if echo { prompts.iter().map(|prompt| prompt.text(service)).collect() } else { Vec::new() };
-    let prompts = prompts.into_iter().map(|prompt| prompt.tokens.into()).collect();
+    let prompts = prompts.into_iter().map(ReadPrompt::submitted).collect();
     Ok((GenerationPlan { prompts, options, logprobs }, echoes))
 }
 
-struct Prompt<'a> {
+struct ReadPrompt<'a> {
     tokens: Vec<TokenId>,
     /// Absent where the prompt was given as tokens.
     written: Option<&'a str>,
 }
 
-impl Prompt<'_> {
+impl ReadPrompt<'_> {
+    /// A text has no messages, so none of them ends in it.
+    fn submitted(self) -> Prompt {
+        Prompt { tokens: self.tokens.into(), endpoints: Arc::default() }
+    }
+
     fn text(&self, service: &Service) -> String {
         match self.written {
             Some(text) => text.to_owned(),
@@ -99,7 +104,7 @@ impl Prompt<'_> {
     }
 }
 
-fn read_prompts<'a>(service: &Service, fields: &Fields<'a>) -> Result<Vec<Prompt<'a>>, ApiError> {
+fn read_prompts<'a>(service: &Service, fields: &Fields<'a>) -> Result<Vec<ReadPrompt<'a>>, ApiError> {
     let prompt = fields.get("prompt").ok_or_else(|| missing("prompt"))?;
     let special = match fields.boolean("add_special_tokens")? {
         Some(false) => SpecialTokens::AsWritten,
@@ -121,7 +126,7 @@ fn read_prompt<'a>(
     service: &Service,
     prompt: &'a Value,
     special: SpecialTokens,
-) -> Result<Prompt<'a>, ApiError> {
+) -> Result<ReadPrompt<'a>, ApiError> {
     let (tokens, written) = match prompt {
         Value::String(text) => {
             let tokens = service.text.tokenizer.encode(text, special);
@@ -134,7 +139,7 @@ fn read_prompt<'a>(
         other => return Err(wrong_type("prompt", PROMPT_TYPES, other)),
     };
     service.check_prompt("prompt", &tokens)?;
-    Ok(Prompt { tokens, written })
+    Ok(ReadPrompt { tokens, written })
 }
 
 fn read_token(service: &Service, id: &Value) -> Result<TokenId, ApiError> {
@@ -163,26 +168,16 @@ struct CompletionFormat {
 
 impl CompletionFormat {
     async fn whole(&self, mut running: Running) -> Result<String, ApiError> {
-        let mut answers: Vec<(String, Vec<_>, Finish)> = (0..running.choices())
-            .map(|index| (self.echo(index).to_owned(), Vec::new(), Finish::Length))
-            .collect();
-        while let Some((index, event)) = running.next().await? {
-            let (text, tokens, finish) = &mut answers[index];
-            match event {
-                ChoiceEvent::Delta { text: more, tokens: more_tokens } => {
-                    text.push_str(&more);
-                    tokens.extend(more_tokens);
-                }
-                ChoiceEvent::Finished(reason) => *finish = reason,
-            }
-        }
+        let answers = running.whole().await?;
         let tokenizer = &running.service().text.tokenizer;
         let choices: Vec<Value> = answers
             .iter()
             .enumerate()
-            .map(|(index, (text, tokens, finish))| {
-                let logprobs = self.logprobs.then(|| logprobs::completions(tokenizer, tokens));
-                json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish.as_str()})
+            .map(|(index, answer)| {
+                let text = format!("{}{}", self.echo(index), answer.text);
+                let logprobs = self.logprobs.then(|| logprobs::completions(tokenizer, &answer.tokens));
+                let finish = answer.finish.as_str();
+                json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish})
             })
             .collect();
         let usage = running.usage().json();

@@ -21,10 +21,18 @@ use crate::text::{IncrementalDecoder, StopMatcher};
 /// A validated request: prompts, each continued `options.n` times.
 #[derive(Debug)]
 pub(super) struct GenerationPlan {
-    pub prompts: Vec<Arc<[TokenId]>>,
+    pub prompts: Vec<Prompt>,
     pub options: GenerationOptions,
     /// Alternatives per token; `None` for no logprobs.
     pub logprobs: Option<u32>,
+}
+
+/// One text to continue.
+#[derive(Clone, Debug)]
+pub(super) struct Prompt {
+    pub tokens: Arc<[TokenId]>,
+    /// Where its completed messages end; [`GenerationRequest::endpoints`].
+    pub endpoints: Arc<[u32]>,
 }
 
 /// What a choice has to tell.
@@ -36,6 +44,14 @@ pub(super) enum ChoiceEvent {
     },
     /// The choice's last event.
     Finished(Finish),
+}
+
+/// All that a choice told.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub text: String,
+    pub tokens: Vec<TokenReport>,
+    pub finish: Finish,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,26 +117,24 @@ impl Running {
         let context = service.model.limits.context_tokens_max as usize;
         let mut choices = Vec::with_capacity(plan.prompts.len() * plan.options.n as usize);
         for prompt in &plan.prompts {
-            let room = u32::try_from(context.saturating_sub(prompt.len())).unwrap_or(u32::MAX);
+            let room = u32::try_from(context.saturating_sub(prompt.tokens.len())).unwrap_or(u32::MAX);
             let output_tokens_max = plan.options.output_tokens_max.unwrap_or(room).min(room);
             for _ in 0..plan.options.n {
                 let seed = plan.options.sampling.seed.wrapping_add(choices.len() as u64);
                 let mut sampling = plan.options.sampling.clone();
                 sampling.seed = seed;
+                let request = GenerationRequest {
+                    prompt: Arc::clone(&prompt.tokens),
+                    endpoints: Arc::clone(&prompt.endpoints),
+                    cache_salt: plan.options.cache_salt.clone(),
+                    sampling,
+                    output_tokens_max,
+                    ignore_eos: plan.options.ignore_eos,
+                    logprobs: plan.logprobs,
+                };
                 let generation = match output_tokens_max {
                     0 => None,
-                    _ => Some(
-                        service
-                            .engine
-                            .submit(GenerationRequest {
-                                prompt: Arc::clone(prompt),
-                                sampling,
-                                output_tokens_max,
-                                ignore_eos: plan.options.ignore_eos,
-                                logprobs: plan.logprobs,
-                            })
-                            .await?,
-                    ),
+                    _ => Some(service.engine.submit(request).await?),
                 };
                 choices.push(Choice::new(generation, &plan));
             }
@@ -129,7 +143,7 @@ impl Running {
             service: Arc::clone(service),
             choices,
             choices_per_prompt: plan.options.n as usize,
-            prompt_tokens: plan.prompts.iter().map(|prompt| prompt.len()).sum(),
+            prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             turn: 0,
         };
         poll_fn(|context| running.poll_admitted(context)).await?;
@@ -142,6 +156,26 @@ impl Running {
 
     pub fn choices(&self) -> usize {
         self.choices.len()
+    }
+
+    /// Waits for all that the choices have to tell, choice by choice.
+    ///
+    /// # Errors
+    /// The first failure of a choice.
+    pub async fn whole(&mut self) -> Result<Vec<Answer>, ApiError> {
+        let nothing = Answer { text: String::new(), tokens: Vec::new(), finish: Finish::Length };
+        let mut answers = vec![nothing; self.choices.len()];
+        while let Some((index, event)) = self.next().await? {
+            let answer = &mut answers[index];
+            match event {
+                ChoiceEvent::Delta { text, tokens } => {
+                    answer.text.push_str(&text);
+                    answer.tokens.extend(tokens);
+                }
+                ChoiceEvent::Finished(finish) => answer.finish = finish,
+            }
+        }
+        Ok(answers)
     }
 
     /// The next event of any choice and the choice's index; `None` once all have finished. Dropping the future

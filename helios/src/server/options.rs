@@ -2,6 +2,8 @@
 //!
 //! Absent fields take the core's sampling defaults. Every field that is present is checked against its own range.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::error::{ApiError, ErrorCode};
@@ -14,6 +16,7 @@ use crate::runtime::engine::SamplingParameters;
 pub const CHOICES_MAX: usize = 128;
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 1024;
+const SALT_BYTES_MAX: usize = 256;
 const TEMPERATURE_MAX: f64 = 2.0;
 const PENALTY_MAX: f64 = 2.0;
 const REPETITION_PENALTY_MAX: f64 = 10.0;
@@ -40,6 +43,8 @@ pub struct GenerationOptions {
     pub output_tokens_max: Option<u32>,
     pub stop: Vec<String>,
     pub ignore_eos: bool,
+    /// Requests with different salts never share cached prefixes.
+    pub cache_salt: Option<Arc<str>>,
     pub stream: bool,
     /// Whether the stream's last chunk reports usage.
     pub include_usage: bool,
@@ -57,6 +62,7 @@ impl GenerationOptions {
             output_tokens_max: output_tokens_max(fields, output_tokens_min)?,
             stop: stops(fields)?,
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
+            cache_salt: cache_salt(fields)?,
             stream: fields.boolean("stream")?.unwrap_or(false),
             include_usage: match fields.object("stream_options")? {
                 Some(options) => options.boolean("include_usage")?.unwrap_or(false),
@@ -155,6 +161,15 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
         return Err(invalid(&path, &format!("a stop string must not exceed {STOP_BYTES_MAX} bytes")));
     }
     Ok(stops)
+}
+
+fn cache_salt(fields: &Fields<'_>) -> Result<Option<Arc<str>>, ApiError> {
+    let Some(salt) = fields.string("cache_salt")? else { return Ok(None) };
+    if salt.is_empty() || salt.len() > SALT_BYTES_MAX {
+        let requirement = format!("it must have 1 to {SALT_BYTES_MAX} bytes, but has {}", salt.len());
+        return Err(invalid(&fields.path("cache_salt"), &requirement));
+    }
+    Ok(Some(salt.into()))
 }
 
 fn logit_bias(fields: &Fields<'_>, model: &ModelProfile) -> Result<Vec<(TokenId, f32)>, ApiError> {

@@ -6,6 +6,7 @@ mod core;
 #[path = "../cores/support.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use helios::ids::TokenId;
@@ -38,6 +39,8 @@ fn expected(request: &GenerationRequest) -> Vec<u32> {
 fn requests(count: u32) -> Vec<GenerationRequest> {
     let request = |index: u32| GenerationRequest {
         prompt: (0..1 + index * 37 % 150).map(|place| TokenId((place * index + 3) % VOCABULARY)).collect(),
+        endpoints: Arc::default(),
+        cache_salt: None,
         sampling: SamplingParameters {
             temperature: 0.7,
             top_k: index % 3,

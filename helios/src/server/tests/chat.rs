@@ -153,7 +153,7 @@ async fn sampling_fields_reach_the_engine_and_defaults_are_the_cores() {
     server.post(PATH, &hello(json!({"temperature": 1.5, "top_k": -1, "top_p": 0.5, "min_p": 0.1,
         "repetition_penalty": 1.25, "presence_penalty": -2, "frequency_penalty": 2, "seed": 18446744073709551615_u64,
         "logit_bias": {"5": -100, "260": 1.5}, "max_tokens": 9, "max_completion_tokens": 7, "ignore_eos": true,
-        "logprobs": true, "top_logprobs": 3}))).await;
+        "logprobs": true, "top_logprobs": 3, "cache_salt": "team a"}))).await;
     let request = server.last_request();
     let sampling = &request.sampling;
     assert_eq!((sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p), (1.5, 0, 0.5, 0.1));
@@ -164,12 +164,13 @@ async fn sampling_fields_reach_the_engine_and_defaults_are_the_cores() {
     assert_eq!(sampling.seed, u64::MAX);
     assert_eq!(sampling.logit_bias, [(TokenId(5), -100.0), (TokenId(260), 1.5)]);
     assert_eq!((request.output_tokens_max, request.ignore_eos, request.logprobs), (7, true, Some(3)));
+    assert_eq!(request.cache_salt.as_deref(), Some("team a"));
 
     server.post(PATH, &hello(json!({"max_tokens": 4_000_000_000_000_i64}))).await;
     let first = server.last_request();
     assert_eq!((first.sampling.temperature, first.sampling.top_k, first.sampling.top_p), (0.25, 50, 0.9));
     assert_eq!(first.output_tokens_max, CONTEXT - first.prompt.len() as u32);
-    assert_eq!(first.logprobs, None);
+    assert_eq!((first.logprobs, first.cache_salt), (None, None));
     server.post(PATH, &hello(json!({}))).await;
     assert_ne!(server.last_request().sampling.seed, first.sampling.seed);
 }

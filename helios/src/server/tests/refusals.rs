@@ -71,6 +71,8 @@ const CHAT_CASES: &[(&str, &str, &str)] = &[
     (r#"{"continue_final_message": true}"#, "invalid_value", "continue_final_message"),
     (r#"{"continue_final_message": true, "add_generation_prompt": true}"#, "invalid_value", "continue_final_message"),
     (r#"{"ignore_eos": 0}"#, "invalid_type", "ignore_eos"),
+    (r#"{"cache_salt": ""}"#, "invalid_value", "cache_salt"),
+    (r#"{"cache_salt": 7}"#, "invalid_type", "cache_salt"),
 ];
 
 /// Bodies of completions, likewise.
@@ -112,6 +114,7 @@ async fn each_chat_field_is_checked_under_its_own_name() {
         (json!({"messages": [{"role": "user", "content": long}]}), "context_length_exceeded", "messages"),
         (json!({"stop": vec!["a"; 17]}), "invalid_value", "stop"),
         (json!({"stop": "x".repeat(1025)}), "invalid_value", "stop"),
+        (json!({"cache_salt": "x".repeat(257)}), "invalid_value", "cache_salt"),
     ]);
     for (change, code, param) in cases {
         let status = if code == "model_not_found" { 404 } else { 400 };
@@ -278,7 +281,7 @@ fn field() -> impl Strategy<Value = String> {
 fn any_body() -> impl Strategy<Value = Value> {
     let names = "model messages prompt n stop seed max_tokens max_completion_tokens temperature top_k top_p min_p \
         repetition_penalty presence_penalty frequency_penalty logit_bias logprobs top_logprobs stream \
-        stream_options ignore_eos echo suffix add_generation_prompt continue_final_message \
+        stream_options ignore_eos cache_salt echo suffix add_generation_prompt continue_final_message \
         chat_template_kwargs tools tool_choice response_format modalities audio best_of add_special_tokens x";
     let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
     let messages = prop::collection::vec(

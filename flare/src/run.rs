@@ -30,7 +30,7 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
     clock.lap("text");
     let (engine, receiver) =
         channel(EngineLimits { waiting_max: options.max_queue, ..EngineLimits::default() });
-    let worker = Worker::start(&contract, memory.pages, Box::new(executor), receiver)?;
+    let worker = Worker::start(&contract, memory.pages, memory.snapshot_rows, Box::new(executor), receiver)?;
     clock.lap("engine");
     let zero_temperature = match options.zero_temperature {
         cli::ZeroTemperature::Reject => ZeroTemperature::Reject,

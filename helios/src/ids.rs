@@ -43,6 +43,11 @@ id! {
     StepId(u64)
 }
 
+id! {
+    /// A snapshot row as the prefix cache counts them: snapshot 0 is the first row after the slots' rows.
+    SnapshotId(u32)
+}
+
 /// A SHA-256 that names what it was computed over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);

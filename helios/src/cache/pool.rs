@@ -1,8 +1,8 @@
-//! A fixed set of equal resources: free, owned by one request, or released and still in use by the device.
+//! A fixed set of equal resources: free, owned by one owner, or released and still in use by the device.
 
 use std::collections::VecDeque;
 
-use crate::ids::{PageId, RequestId, SlotId, StepId};
+use crate::ids::{PageId, RequestId, SlotId, SnapshotId, StepId};
 
 /// A resource that is named by its number, from 0.
 pub trait Numbered: Copy + std::fmt::Debug + Eq {
@@ -28,11 +28,29 @@ impl Numbered for SlotId {
     }
 }
 
+impl Numbered for SnapshotId {
+    fn numbered(number: u32) -> Self {
+        Self(number)
+    }
+    fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Who holds a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// For its own use: nobody else reads or writes it.
+    Request(RequestId),
+    /// A published checkpoint: immutable, and read by whoever has pinned it.
+    Cache,
+}
+
 /// Where one resource is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Free,
-    Owned(RequestId),
+    Owned(Owner),
     /// Released, and referenced by steps up to this one.
     Retiring(StepId),
 }
@@ -80,7 +98,7 @@ impl<I: Numbered> Pool<I> {
         u32::try_from(self.retiring.len()).expect("the retiring queue is within the pool")
     }
 
-    pub fn owner(&self, resource: I) -> Option<RequestId> {
+    pub fn owner(&self, resource: I) -> Option<Owner> {
         match self.lives[resource.number() as usize] {
             Life::Owned(owner) => Some(owner),
             Life::Free | Life::Retiring(_) => None,
@@ -88,17 +106,26 @@ impl<I: Numbered> Pool<I> {
     }
 
     /// Hands one resource to `owner`; `None` when nothing is free.
-    pub fn take(&mut self, owner: RequestId) -> Option<I> {
+    pub fn take(&mut self, owner: Owner) -> Option<I> {
         let resource = self.free.pop()?;
         self.lives[resource.number() as usize] = Life::Owned(owner);
         Some(resource)
     }
 
+    /// Hands a resource from one owner to another, as it is.
+    ///
+    /// Panics when `from` does not own it.
+    pub fn transfer(&mut self, resource: I, from: Owner, to: Owner) {
+        let life = &mut self.lives[resource.number() as usize];
+        assert_eq!(*life, Life::Owned(from), "{resource:?} is handed on by another than its owner");
+        *life = Life::Owned(to);
+    }
+
     /// Ends the logical life of a resource that steps up to `last_use` may reference.
     ///
-    /// Panics when `owner` does not own it, or when `last_use` is older than an earlier release's: both are the caller's
-    /// bugs, and going on would let two requests write one page.
-    pub fn release(&mut self, resource: I, owner: RequestId, last_use: StepId) {
+    /// Panics when `owner` does not own it, or when `last_use` is not complete and older than an earlier release's: both are the
+    /// caller's bugs, and going on would let two requests write one page.
+    pub fn release(&mut self, resource: I, owner: Owner, last_use: StepId) {
         let life = &mut self.lives[resource.number() as usize];
         assert_eq!(*life, Life::Owned(owner), "{resource:?} is released by another than its owner");
         if last_use <= self.completed {
@@ -126,7 +153,7 @@ impl<I: Numbered> Pool<I> {
     }
 
     /// Checks that free, owned and retiring resources partition the pool, and that `owned` is what `owner`s hold.
-    pub fn check_integrity(&self, owned: &[(RequestId, I)]) -> Result<(), IntegrityError> {
+    pub fn check_integrity(&self, owned: &[(Owner, I)]) -> Result<(), IntegrityError> {
         let mut expected = vec![Life::Free; self.lives.len()];
         let claims = owned.iter().map(|&(owner, resource)| (resource, Life::Owned(owner)));
         let retiring = self.retiring.iter().map(|&(step, resource)| (resource, Life::Retiring(step)));
@@ -167,6 +194,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Operation {
         Take { owner: u64 },
+        Transfer { index: usize },
         Release { index: usize },
         Submit,
         Complete,
@@ -176,6 +204,7 @@ mod tests {
         prop_oneof![
             4 => (0..5u64).prop_map(|owner| Operation::Take { owner }),
             3 => any::<usize>().prop_map(|index| Operation::Release { index }),
+            1 => any::<usize>().prop_map(|index| Operation::Transfer { index }),
             2 => Just(Operation::Submit),
             2 => Just(Operation::Complete),
         ]
@@ -189,19 +218,20 @@ mod tests {
             operations in prop::collection::vec(operation(), 0..200),
         ) {
             let mut pool = Pool::<PageId>::new(count);
-            let mut owned: Vec<(RequestId, PageId)> = Vec::new();
+            let mut owned: Vec<(Owner, PageId)> = Vec::new();
             let mut waiting: Vec<(u64, PageId)> = Vec::new();
             let (mut submitted, mut completed) = (0u64, 0u64);
             for operation in operations {
                 match operation {
                     Operation::Take { owner } => {
-                        let page = pool.take(RequestId(owner));
+                        let owner = Owner::Request(RequestId(owner));
+                        let page = pool.take(owner);
                         let free = count as usize - owned.len() - waiting.len();
                         prop_assert_eq!(page.is_some(), free > 0);
                         if let Some(page) = page {
                             prop_assert!(owned.iter().all(|&(_, other)| other != page));
                             prop_assert!(waiting.iter().all(|&(_, other)| other != page));
-                            owned.push((RequestId(owner), page));
+                            owned.push((owner, page));
                         }
                     }
                     Operation::Release { index } if !owned.is_empty() => {
@@ -211,7 +241,13 @@ mod tests {
                             waiting.push((submitted, page));
                         }
                     }
-                    Operation::Release { .. } => {}
+                    Operation::Transfer { index } if !owned.is_empty() => {
+                        let index = index % owned.len();
+                        let (owner, page) = owned[index];
+                        pool.transfer(page, owner, Owner::Cache);
+                        owned[index] = (Owner::Cache, page);
+                    }
+                    Operation::Release { .. } | Operation::Transfer { .. } => {}
                     Operation::Submit => submitted += 1,
                     Operation::Complete if completed < submitted => {
                         completed += 1;
@@ -231,18 +267,20 @@ mod tests {
     #[should_panic(expected = "released by another than its owner")]
     fn a_second_release_is_refused() {
         let mut pool = Pool::<SlotId>::new(1);
-        let slot = pool.take(RequestId(1)).unwrap();
-        pool.release(slot, RequestId(1), StepId(0));
-        pool.release(slot, RequestId(1), StepId(0));
+        let owner = Owner::Request(RequestId(1));
+        let slot = pool.take(owner).unwrap();
+        pool.release(slot, owner, StepId(0));
+        pool.release(slot, owner, StepId(0));
     }
 
     #[test]
     fn integrity_notices_a_lost_and_a_shared_page() {
         let mut pool = Pool::<PageId>::new(2);
-        let page = pool.take(RequestId(1)).unwrap();
+        let (first, second) = (Owner::Request(RequestId(1)), Owner::Request(RequestId(2)));
+        let page = pool.take(first).unwrap();
         assert!(pool.check_integrity(&[]).is_err());
-        assert!(pool.check_integrity(&[(RequestId(1), page), (RequestId(2), page)]).is_err());
-        assert!(pool.check_integrity(&[(RequestId(2), page)]).is_err());
-        assert_eq!(pool.check_integrity(&[(RequestId(1), page)]), Ok(()));
+        assert!(pool.check_integrity(&[(first, page), (second, page)]).is_err());
+        assert!(pool.check_integrity(&[(second, page)]).is_err());
+        assert_eq!(pool.check_integrity(&[(first, page)]), Ok(()));
     }
 }

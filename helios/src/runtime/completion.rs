@@ -139,6 +139,9 @@ impl Words<'_> {
             Operation::Initialize { .. } => OperationFamily::Initialize,
             Operation::Prefill { .. } => OperationFamily::Prefill,
             Operation::Decode { .. } => OperationFamily::Decode,
+            Operation::Resume => OperationFamily::Resume,
+            Operation::Restore(_) => OperationFamily::Restore,
+            Operation::Snapshot(_) => OperationFamily::Snapshot,
         };
         if self.field(CompletionField::Family) != i64::from(family as i32) {
             return Err(self.wrong(CompletionField::Family));

@@ -332,7 +332,13 @@ pub struct EngineStats {
     pub slots_free: u32,
     pub slots_max: u32,
     pub pages_free: u32,
+    /// Pages of cached checkpoints; those that no request uses are given up when pages are short.
+    pub pages_cached: u32,
     pub pages_max: u32,
+    pub snapshots_free: u32,
+    /// Snapshot rows of cached checkpoints.
+    pub snapshots_cached: u32,
+    pub snapshots_max: u32,
     pub requests_finished: u64,
     pub requests_cancelled: u64,
     pub requests_failed: u64,
@@ -340,6 +346,17 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Tokens that prefill computed, those of preempted histories included.
     pub prompt_tokens_computed: u64,
+    /// Prompt tokens that came from the cache instead.
+    pub prompt_tokens_cached: u64,
+    pub checkpoints_published: u64,
+    /// Captures of a prefix that had a checkpoint already.
+    pub checkpoints_duplicate: u64,
+    /// Captures that found every snapshot row in use.
+    pub checkpoints_skipped: u64,
+    /// Checkpoints given up between two that stayed.
+    pub checkpoints_thinned: u64,
+    pub evictions_for_pages: u64,
+    pub evictions_for_snapshots: u64,
     pub tokens_generated: u64,
     /// Set once execution has failed.
     pub failed: bool,

@@ -1,10 +1,10 @@
 //! From a step to a program's inputs: field orders are the contract's, buffers are reused, and only what changed is sent.
 
 use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
-use crate::core::proto::{PrefillField, RequestField, RequestParameter};
+use crate::core::proto::{PrefillField, RequestField, RequestParameter, StateField};
 use crate::device::{BufferId, DeviceError, ProgramId};
-use crate::ids::{SlotId, TokenId};
-use crate::schedule::{Capacity, Geometry, Operation, PageUpdate, Step};
+use crate::ids::{RequestId, SlotId, TokenId};
+use crate::schedule::{Capacity, Geometry, Operation, PageUpdate, StateCopy, Step};
 
 use super::engine::GenerationRequest;
 use super::queue::DeviceQueue;
@@ -27,8 +27,8 @@ pub(super) fn require(contract: &BoundContract, source: ValueSource) -> Result<B
     contract.buffer(source).ok_or(BindError::MissingBuffer { source_name: source.as_str_name() })
 }
 
-/// What the scheduler needs to know of a core that is loaded with `pages` KV pages.
-pub fn geometry(contract: &BoundContract, pages: u32) -> Geometry {
+/// What the scheduler needs to know of a core that is loaded with `pages` KV pages and `snapshots` snapshot rows.
+pub fn geometry(contract: &BoundContract, pages: u32, snapshots: u32) -> Geometry {
     let capacities = |family, size: fn(&crate::core::contract::Program) -> u32| {
         let mut capacities: Vec<Capacity> = contract
             .programs_of(family)
@@ -44,6 +44,7 @@ pub fn geometry(contract: &BoundContract, pages: u32) -> Geometry {
     Geometry {
         page_tokens: contract.state.page_tokens,
         pages,
+        snapshots,
         slots: contract.limits.requests_max,
         context_tokens_max: contract.limits.context_tokens_max,
         prefill: capacities(OperationFamily::Prefill, |program| program.tokens),
@@ -66,9 +67,16 @@ pub struct Packer {
     admission_prompt: BufferId,
     /// Tokens and values; absent when the core takes no bias.
     admission_bias: Option<(BufferId, BufferId)>,
+    state_command: BufferId,
     page_table: BufferId,
     table_width: u32,
+    /// Row of snapshot 0.
+    snapshot_row: u32,
     initialize: ProgramId,
+    restore: ProgramId,
+    snapshot: ProgramId,
+    resume: ProgramId,
+    resume_capacity: u32,
     /// Programs by capacity.
     prefill: Vec<(u32, ProgramId)>,
     decode: Vec<(u32, ProgramId)>,
@@ -87,7 +95,10 @@ impl Packer {
                 Ok((buffer(ValueSource::AdmissionBiasTokens)?, buffer(ValueSource::AdmissionBiasValues)?))
             })
             .transpose()?;
-        let initialize = contract.programs_of(OperationFamily::Initialize).next();
+        let program = |family: OperationFamily, name| {
+            contract.programs_of(family).next().ok_or(BindError::MissingProgram { family: name })
+        };
+        let (resume, resume_program) = program(OperationFamily::Resume, "resume")?;
         let prefill: Vec<_> = contract.programs_of(OperationFamily::Prefill).collect();
         let decode: Vec<_> = contract.programs_of(OperationFamily::Decode).collect();
         let lanes_max = decode.iter().map(|(_, program)| program.requests).max().unwrap_or(0);
@@ -106,25 +117,33 @@ impl Packer {
             admission_parameters: buffer(ValueSource::AdmissionParameters)?,
             admission_prompt: buffer(ValueSource::AdmissionPrompt)?,
             admission_bias,
+            state_command: buffer(ValueSource::StateCommand)?,
             page_table: buffer(ValueSource::PageTable)?,
             table_width,
-            initialize: initialize.ok_or(BindError::MissingProgram { family: "initialize" })?.0,
+            snapshot_row: contract.state.base_rows(contract.limits.requests_max),
+            initialize: program(OperationFamily::Initialize, "initialize")?.0,
+            restore: program(OperationFamily::Restore, "restore")?.0,
+            snapshot: program(OperationFamily::Snapshot, "snapshot")?.0,
+            resume,
+            resume_capacity: resume_program.requests,
             prefill: prefill.iter().map(|&(id, program)| (program.tokens, id)).collect(),
             decode: decode.iter().map(|&(id, program)| (program.requests, id)).collect(),
             bytes: Vec::with_capacity(words_max as usize * 8),
         })
     }
 
-    /// Uploads a step's inputs and launches its program. `request` is the first lane's.
-    pub(super) fn submit(
+    /// Uploads a step's inputs and launches its program. `request` gives what is asked for when one is initialized; later
+    /// it may have ended.
+    pub(super) fn submit<'a>(
         &mut self,
         device: &mut DeviceQueue,
         step: &Step,
-        request: &GenerationRequest,
+        request: impl FnOnce(RequestId) -> &'a GenerationRequest,
     ) -> Result<(), DeviceError> {
         self.upload_i64(device, self.frame, 0, [i64::from(step.frame)])?;
         let program = match step.operation {
             Operation::Initialize { output_limit, generated_before } => {
+                let request = request(step.lanes[0].request);
                 self.pack_table_row(device, step)?;
                 self.pack_admission(device, step, request, output_limit, generated_before)?;
                 self.initialize
@@ -138,6 +157,19 @@ impl Packer {
                 self.pack_page_updates(device, &step.page_updates)?;
                 self.pack_lanes(device, step, capacity)?;
                 program_of(&self.decode, capacity)
+            }
+            Operation::Restore(copy) => {
+                self.pack_state_copy(device, step, copy)?;
+                self.restore
+            }
+            Operation::Snapshot(copy) => {
+                self.pack_state_copy(device, step, copy)?;
+                self.snapshot
+            }
+            Operation::Resume => {
+                self.pack_page_updates(device, &step.page_updates)?;
+                self.pack_lanes(device, step, self.resume_capacity)?;
+                self.resume
             }
         };
         device.launch(program)
@@ -206,6 +238,23 @@ impl Packer {
         command[PrefillField::Sample as usize] = i64::from(sample);
         self.upload_i64(device, self.prefill_command, 0, command)?;
         self.upload_i64(device, self.prefill_tokens, 0, tokens(&step.tokens))
+    }
+
+    fn pack_state_copy(
+        &mut self,
+        device: &mut DeviceQueue,
+        step: &Step,
+        copy: StateCopy,
+    ) -> Result<(), DeviceError> {
+        let lane = &step.lanes[0];
+        self.pack_page_updates(device, &step.page_updates)?;
+        let mut command = [0; COMMAND_FIELDS];
+        command[StateField::Slot as usize] = i64::from(lane.slot.0);
+        command[StateField::Epoch as usize] = bits(lane.epoch.0);
+        command[StateField::Row as usize] = i64::from(self.snapshot_row + copy.snapshot.0);
+        command[StateField::Consumed as usize] = i64::from(copy.consumed);
+        command[StateField::Page as usize] = copy.partial_page.map_or(-1, |page| i64::from(page.0));
+        self.upload_i64(device, self.state_command, 0, command)
     }
 
     fn pack_lanes(

@@ -59,9 +59,9 @@ impl Requests {
         }
     }
 
-    /// Every request that the scheduler knows is here.
+    /// Every request that the scheduler has not told an end is here.
     pub(super) fn request(&self, id: RequestId) -> &GenerationRequest {
-        &self.clients.get(&id).expect("the scheduler plans requests that have not ended").request
+        &self.clients.get(&id).expect("a request is initialized before it ends").request
     }
 
     /// Appends the requests whose listener has gone or has fallen behind.
@@ -69,10 +69,10 @@ impl Requests {
         into.extend(self.clients.iter().filter(|(_, client)| client.leaves()).map(|(&id, _)| id));
     }
 
-    pub(super) fn admitted(&mut self, id: RequestId) {
+    pub(super) fn admitted(&mut self, id: RequestId, cached_tokens: u32) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.place = None;
-            client.tell(GenerationEvent::Admitted { cached_tokens: 0 });
+            client.tell(GenerationEvent::Admitted { cached_tokens });
         }
     }
 

@@ -11,8 +11,8 @@ use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
 use crate::core::proto::CompletionField;
 use crate::device::allocations::allocations;
 use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
-use crate::ids::{RequestId, TokenId};
-use crate::schedule::{Event, Operation, Scheduler, SchedulerLimits, Step};
+use crate::ids::{Digest, RequestId, TokenId};
+use crate::schedule::{Event, Operation, Prompt, Scheduler, SchedulerLimits, Step};
 use crate::sim::core::{SLOTS, contract};
 
 /// Runs nothing: what it reads was written by the test.
@@ -55,6 +55,9 @@ fn answer(contract: &BoundContract, step: &Step, completion: &Mutex<Vec<u8>>) {
         Operation::Initialize { .. } => OperationFamily::Initialize,
         Operation::Prefill { .. } => OperationFamily::Prefill,
         Operation::Decode { .. } => OperationFamily::Decode,
+        Operation::Resume => OperationFamily::Resume,
+        Operation::Restore(_) => OperationFamily::Restore,
+        Operation::Snapshot(_) => OperationFamily::Snapshot,
     };
     let mut completion = completion.lock().unwrap();
     for (index, lane) in step.lanes.iter().enumerate() {
@@ -94,10 +97,15 @@ fn decode_steps_allocate_nothing() {
     let mut device = DeviceQueue::new(Box::new(echo), contract.completion.frames);
     let mut packer = Packer::new(&contract).unwrap();
     let mut reader = CompletionReader::new(&contract).unwrap();
-    let mut scheduler = Scheduler::new(geometry(&contract, 100), SchedulerLimits::default()).unwrap();
+    let mut scheduler = Scheduler::new(geometry(&contract, 100, 12), SchedulerLimits::default()).unwrap();
     let request = request();
     for id in 1..=u64::from(SLOTS) {
-        let prompt = Arc::clone(&request.prompt);
+        let prompt = Prompt {
+            tokens: Arc::clone(&request.prompt),
+            endpoints: Arc::default(),
+            root: Digest([id as u8; 32]),
+            conditions: Arc::default(),
+        };
         let event = Event::Submit { request: RequestId(id), prompt, output_tokens_max: 90 };
         scheduler.handle(event, Duration::ZERO).unwrap();
     }
@@ -107,7 +115,7 @@ fn decode_steps_allocate_nothing() {
         let phase = usize::from(steps > 3 * SLOTS + 2);
         let before = allocations();
         while let Some(step) = scheduler.plan(Duration::ZERO) {
-            packer.submit(&mut device, step, &request).unwrap();
+            packer.submit(&mut device, step, |_| &request).unwrap();
             steps += 1;
         }
         asked[phase] += allocations() - before;

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::error::TryRecvError;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::core::contract::{BoundContract, Limits};
 use crate::device::Executor;
-use crate::ids::RequestId;
-use crate::schedule::{Event, GeometryError, Output, Scheduler, SchedulerLimits};
+use crate::ids::{Digest, RequestId};
+use crate::schedule::{Event, GeometryError, Output, Prompt, Scheduler, SchedulerLimits};
 
 use super::completion::CompletionReader;
 use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
@@ -42,17 +44,19 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread on a device that holds `pages` KV pages.
+    /// Starts the thread on a device that holds `pages` KV pages and `snapshots` snapshot rows. Without snapshots nothing is
+    /// cached.
     ///
     /// # Errors
     /// A core that lacks a buffer, a program or a usable capacity, or a thread that cannot be made.
     pub fn start(
         contract: &BoundContract,
         pages: u32,
+        snapshots: u32,
         executor: Box<dyn Executor>,
         receiver: EngineReceiver,
     ) -> Result<Self, WorkerError> {
-        let geometry = geometry(contract, pages);
+        let geometry = geometry(contract, pages, snapshots);
         let limits =
             SchedulerLimits { waiting_max: receiver.limits.waiting_max, ..SchedulerLimits::default() };
         let mut device = DeviceQueue::new(executor, geometry.frames);
@@ -157,7 +161,7 @@ impl ModelThread {
             return Ok(());
         }
         let request = submission.id;
-        let prompt = Arc::clone(&submission.request.prompt);
+        let prompt = prompt_of(&submission);
         let output_tokens_max = submission.request.output_tokens_max;
         if !self.requests.insert(submission) {
             return Ok(());
@@ -177,8 +181,7 @@ impl ModelThread {
 
     fn submit_steps(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
         while let Some(step) = self.scheduler.plan(self.started.elapsed()) {
-            let request = self.requests.request(step.lanes[0].request);
-            self.packer.submit(device, step, request).map_err(execution)?;
+            self.packer.submit(device, step, |id| self.requests.request(id)).map_err(execution)?;
         }
         Ok(())
     }
@@ -199,7 +202,9 @@ impl ModelThread {
     fn deliver(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
         for output in self.scheduler.drain_outputs() {
             match output {
-                Output::Admitted { request } => self.requests.admitted(request),
+                Output::Admitted { request, cached_tokens } => {
+                    self.requests.admitted(request, cached_tokens);
+                }
                 Output::Token { request, token, frame, lane } => {
                     let logprobs = self.reader.logprobs(device, frame, lane).map_err(execution)?;
                     self.requests.sampled(request, SampledToken { token, logprobs });
@@ -218,12 +223,23 @@ impl ModelThread {
             stats.slots_free = scheduler.slots_free;
             stats.slots_max = scheduler.slots;
             stats.pages_free = scheduler.pages_free;
+            stats.pages_cached = scheduler.cache.pages_cached;
             stats.pages_max = scheduler.pages;
+            stats.snapshots_free = scheduler.snapshots_free;
+            stats.snapshots_cached = scheduler.cache.checkpoints;
+            stats.snapshots_max = scheduler.snapshots;
             stats.requests_finished = self.requests.finished;
             stats.requests_cancelled = self.requests.cancelled;
             stats.requests_failed = self.requests.failed;
             stats.preemptions = scheduler.preemptions;
             stats.prompt_tokens_computed = scheduler.prefilled_tokens;
+            stats.prompt_tokens_cached = scheduler.cached_tokens;
+            stats.checkpoints_published = scheduler.cache.published;
+            stats.checkpoints_duplicate = scheduler.cache.duplicates;
+            stats.checkpoints_skipped = scheduler.captures_skipped;
+            stats.checkpoints_thinned = scheduler.cache.thinned;
+            stats.evictions_for_pages = scheduler.cache.evicted_for_pages;
+            stats.evictions_for_snapshots = scheduler.cache.evicted_for_snapshots;
             stats.tokens_generated = self.requests.tokens;
         });
     }
@@ -247,6 +263,18 @@ impl ModelThread {
         }
         self.publish();
         self.receiver.stats.send_modify(|stats| stats.requests_running = 0);
+    }
+}
+
+/// Prompts of one salt, or of none, share what they have in common.
+fn prompt_of(submission: &Submission) -> Prompt {
+    let request = &submission.request;
+    let salt = request.cache_salt.as_deref().unwrap_or_default();
+    Prompt {
+        tokens: Arc::clone(&request.prompt),
+        endpoints: Arc::clone(&request.endpoints),
+        root: Digest(Sha256::digest(salt).into()),
+        conditions: Arc::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Solved once at construction for every length up to the context, so choosing a chunk is a look-up.
 
-use super::geometry::Geometry;
+use super::geometry::{Capacity, Geometry};
 
 /// The first chunk of the cheapest way to compute any number of tokens.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub(super) struct ChunkPlan {
 
 impl ChunkPlan {
     /// Among ways that cost the same, the one with the least padding wins, then the one with the larger first chunk.
-    pub(super) fn new(geometry: &Geometry) -> Self {
-        let unit_tokens = geometry.prefill.iter().fold(0, |unit, capacity| gcd(unit, capacity.size));
+    pub(super) fn new(geometry: &Geometry, prefill: &[Capacity]) -> Self {
+        let unit_tokens = prefill.iter().fold(0, |unit, capacity| gcd(unit, capacity.size));
         let units = geometry.context_tokens_max.div_ceil(unit_tokens) as usize;
         // Cost and padded tokens of the best way for each number of units.
         let mut best: Vec<(u64, u64)> = vec![(0, 0)];
@@ -24,7 +24,7 @@ impl ChunkPlan {
         for remaining in 1..=units {
             let mut choice = (u64::MAX, u64::MAX);
             let mut size = 0;
-            for capacity in &geometry.prefill {
+            for capacity in prefill {
                 let rest = best[remaining.saturating_sub((capacity.size / unit_tokens) as usize)];
                 let candidate = (capacity.cost_ns.saturating_add(rest.0), u64::from(capacity.size) + rest.1);
                 if candidate <= choice {
@@ -58,15 +58,17 @@ mod tests {
     fn plan(context_tokens_max: u32, prefill: &[(u32, u64)]) -> ChunkPlan {
         let prefill = prefill.iter().map(|&(size, cost_ns)| Capacity { size, cost_ns }).collect();
         let decode = vec![Capacity { size: 1, cost_ns: 1 }];
-        ChunkPlan::new(&Geometry {
+        let geometry = Geometry {
             page_tokens: 64,
             pages: 1,
+            snapshots: 0,
             slots: 1,
             context_tokens_max,
             prefill,
             decode,
             frames: 2,
-        })
+        };
+        ChunkPlan::new(&geometry, &geometry.prefill)
     }
 
     fn chunks(plan: &ChunkPlan, mut tokens: u32) -> Vec<u32> {

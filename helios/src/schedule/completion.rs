@@ -4,8 +4,8 @@ use crate::ids::{Epoch, SlotId, StepId};
 
 use super::event::{Ending, Finish, Output, Record, Status};
 use super::scheduler::Scheduler;
-use super::sequence::Running;
-use super::step::Lane;
+use super::sequence::{Leave, Running, Stage};
+use super::step::{Lane, Operation, Step};
 
 /// A completion that contradicts what was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,11 +38,13 @@ impl Scheduler {
             validate(step.id, lane, record, self.holder(lane))?;
         }
         let step = self.in_flight.pop_front().expect("the front was just read");
-        for (index, (lane, record)) in (0..).zip(step.lanes.iter().zip(records)) {
-            self.apply(step.frame, index, lane, record);
-        }
-        self.pages.complete(step.id);
+        self.cache.complete(step.id);
         self.slots.complete(step.id);
+        for (index, (lane, record)) in (0..).zip(step.lanes.iter().zip(records)) {
+            if self.holder(lane).is_some() {
+                self.apply(&step, index, lane, record);
+            }
+        }
         self.spare_steps.push(step);
         Ok(())
     }
@@ -53,18 +55,28 @@ impl Scheduler {
         (one.epoch == lane.epoch).then_some(one)
     }
 
-    /// A token that comes after its request's end never happened.
-    fn apply(&mut self, frame: u32, index: u32, lane: &Lane, record: &Record) {
-        if self.holder(lane).is_none() {
+    /// A token that comes after its request's end is told to nobody, but it is a part of the state.
+    fn apply(&mut self, step: &Step, index: u32, lane: &Lane, record: &Record) {
+        if let Operation::Snapshot(_) = step.operation {
+            self.publish(lane.slot);
             return;
         }
         let one = self.running[lane.slot.0 as usize].as_mut().expect("the lane has a holder");
+        let is_told = !matches!(one.stage, Stage::Leaving(Leave::Ended));
         if let Some(token) = record.token {
-            one.sequence.generated.push(token);
-            self.outputs.push(Output::Token { request: lane.request, token, frame, lane: index });
+            one.sequence.tokens.generated.push(token);
+            if is_told {
+                let frame = step.frame;
+                self.outputs.push(Output::Token { request: lane.request, token, frame, lane: index });
+            }
         }
-        if let Some(finish) = record.finish {
-            self.end(lane.slot, Ending::Finished(finish));
+        if let Some(finish) = record.finish.filter(|_| one.finish.is_none()) {
+            one.finish = Some(finish);
+            // What was submitted behind its end does nothing.
+            (one.consumed, one.generated) = (record.consumed, record.generated);
+            if is_told {
+                self.finish(lane.slot, Ending::Finished(finish));
+            }
         }
     }
 }
@@ -84,11 +96,9 @@ fn validate(
         (Status::Rejected, _) => return Err(CompletionError::Rejected { step, slot, epoch }),
         // The device stops at an end that the host had not read when it submitted this step.
         (Status::Inactive, None) => true,
-        (Status::Inactive, Some(_)) => false,
+        (Status::Inactive, Some(one)) => one.finish.is_some(),
         (Status::Live, None) => has_progressed(lane, record),
-        (Status::Live, Some(one)) => {
-            has_progressed(lane, record) && is_finish_due(lane, record, one.output_limit)
-        }
+        (Status::Live, Some(one)) => has_progressed(lane, record) && is_finish_due(lane, record, one),
     };
     if is_expected {
         return Ok(());
@@ -102,11 +112,14 @@ fn has_progressed(lane: &Lane, record: &Record) -> bool {
         && record.token.is_some() == lane.samples
 }
 
-fn is_finish_due(lane: &Lane, record: &Record, output_limit: u32) -> bool {
-    let is_at_limit = lane.generated_after == output_limit;
+fn is_finish_due(lane: &Lane, record: &Record, one: &Running) -> bool {
+    if !lane.samples {
+        return record.finish == one.finish;
+    }
+    let is_at_limit = lane.generated_after == one.output_limit;
     match record.finish {
         None => !is_at_limit,
         Some(Finish::Length) => is_at_limit,
-        Some(Finish::EndToken) => lane.samples,
+        Some(Finish::EndToken) => true,
     }
 }

@@ -3,7 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Epoch, RequestId, SlotId, TokenId};
+use crate::cache::Condition;
+use crate::ids::{Digest, Epoch, RequestId, SlotId, TokenId};
+
+/// What a request starts from.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    pub tokens: Arc<[TokenId]>,
+    /// Where checkpoints are worth keeping, the ends of messages: ascending, within the tokens.
+    pub endpoints: Arc<[u32]>,
+    /// Tells apart prompts that must never share state, however equal their tokens.
+    pub root: Digest,
+    /// Inputs beside the tokens, in order of position.
+    pub conditions: Arc<[Condition]>,
+}
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -11,7 +24,7 @@ pub enum Event<'a> {
     /// A request arrived. Its id has not been used before.
     Submit {
         request: RequestId,
-        prompt: Arc<[TokenId]>,
+        prompt: Prompt,
         /// Clamped to what the context leaves.
         output_tokens_max: u32,
     },
@@ -57,8 +70,10 @@ pub enum Finish {
 /// What a request is to be told: `Admitted` at most once, then `Token`s, then `Ended` exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
+    /// Its history is being computed, but for what was cached.
     Admitted {
         request: RequestId,
+        cached_tokens: u32,
     },
     Token {
         request: RequestId,

@@ -1,10 +1,15 @@
 //! What the scheduler knows of a device: counts, capacities and what they cost.
 
+/// What a token of a short chunk may cost, beside the cheapest chunk's.
+const SHORT_CHUNK_COST_MAX: f64 = 1.25;
+
 /// Rows and pages, capacities and costs; plain numbers that any core has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub page_tokens: u32,
     pub pages: u32,
+    /// Rows for checkpoints; without any, nothing is cached and preemption computes again.
+    pub snapshots: u32,
     pub slots: u32,
     /// Prompt and output of one request together.
     pub context_tokens_max: u32,
@@ -55,6 +60,16 @@ impl Geometry {
     /// Pages that `tokens` of history take.
     pub fn pages_for(&self, tokens: u32) -> u32 {
         tokens.div_ceil(self.page_tokens)
+    }
+
+    /// The chunk sizes that do not hold up decoders for longer than it pays: up to the smallest one whose tokens cost
+    /// hardly more than the cheapest's.
+    pub(super) fn short_prefill(&self) -> &[Capacity] {
+        let cost = |capacity: &Capacity| capacity.cost_ns as f64 / f64::from(capacity.size);
+        let cheapest = self.prefill.iter().map(cost).fold(f64::INFINITY, f64::min);
+        let largest =
+            self.prefill.iter().position(|capacity| cost(capacity) <= cheapest * SHORT_CHUNK_COST_MAX);
+        &self.prefill[..=largest.expect("the cheapest capacity is one of them")]
     }
 
     pub(super) fn validate(&self) -> Result<(), GeometryError> {

@@ -7,10 +7,13 @@
 //! What it must never do: hand a page or slot to a second request while a submitted step can still reference it, let a
 //! request wait for ever, or change anything on account of a completion that does not match what was submitted.
 
+mod captures;
 mod chunks;
 mod completion;
 mod event;
 mod geometry;
+mod integrity;
+mod leave;
 mod pages;
 mod plan;
 mod queue;
@@ -19,11 +22,11 @@ mod sequence;
 mod step;
 
 pub use completion::CompletionError;
-pub use event::{Ending, Event, Finish, Output, Record, Rejection, Status};
+pub use event::{Ending, Event, Finish, Output, Prompt, Record, Rejection, Status};
 pub use geometry::{Capacity, Geometry, GeometryError, SchedulerLimits};
 pub use queue::BYPASSES_MAX;
 pub use scheduler::{Scheduler, SchedulerStats};
-pub use step::{Lane, Operation, PageUpdate, Step};
+pub use step::{Lane, Operation, PageUpdate, StateCopy, Step};
 
 #[cfg(test)]
 mod tests;

@@ -1,48 +1,91 @@
-//! Who gets pages and slots: admission, growth a page ahead of decode, preemption, retirement.
+//! Who gets pages and slots: admission, growth a page ahead of decode, preemption.
 
-use crate::ids::{Epoch, PageId, SlotId};
+use crate::cache::Owner;
+use crate::ids::{Epoch, SlotId, SnapshotId, StepId};
 
-use super::event::{Ending, Finish, Output};
+use super::captures;
+use super::event::{Ending, Finish};
 use super::geometry::Geometry;
 use super::scheduler::Scheduler;
-use super::sequence::{Running, Sequence};
+use super::sequence::{Base, Leave, Running, Sequence, Stage};
 
 impl Scheduler {
     /// Admits waiting requests in order of arrival, as far as slots and pages go.
     pub(super) fn admit(&mut self) {
-        while self.slots.available() > 0 && self.pages.available() > 0 {
-            let (geometry, available) = (&self.geometry, self.pages.available());
-            let fits = |sequence: &Sequence| admission_pages(geometry, sequence) <= available;
-            let Some(sequence) = self.waiting.take_first(fits) else { return };
-            self.start(sequence);
+        while self.slots.available() > 0 {
+            let (geometry, cache) = (&self.geometry, &self.cache);
+            let fits = |sequence: &Sequence, base: Option<(SnapshotId, u32)>| {
+                let shared = base.map_or(0, |(_, consumed)| consumed / geometry.page_tokens);
+                let needed = admission_pages(geometry, sequence).saturating_sub(shared);
+                needed <= cache.room(base.map(|(snapshot, _)| snapshot))
+            };
+            let Some((sequence, base)) = self.waiting.take_first(cache, fits) else { return };
+            self.start(sequence, base);
         }
     }
 
-    fn start(&mut self, mut sequence: Sequence) {
+    fn start(&mut self, mut sequence: Sequence, base: Option<(SnapshotId, u32)>) {
         let request = sequence.request;
-        let reserved = admission_pages(&self.geometry, &sequence);
+        let slot = self.slots.take(Owner::Request(request)).expect("admission saw a free slot");
         let pages_max = self.geometry.pages_for(sequence.consumed_tokens_max());
-        let mut pages = Vec::with_capacity(pages_max as usize);
-        pages.extend((0..reserved).map_while(|_| self.pages.take(request)));
-        let slot = self.slots.take(request).expect("admission saw a free slot");
-        if !sequence.is_announced {
-            sequence.is_announced = true;
-            self.outputs.push(Output::Admitted { request });
-        }
         let output_limit = sequence.remaining_tokens();
-        sequence.generated.reserve_exact(output_limit as usize);
+        sequence.tokens.generated.reserve_exact(output_limit as usize);
         self.last_epoch = Epoch(self.last_epoch.0 + 1);
-        self.running[slot.0 as usize] = Some(Running {
+        let mut one = Running {
             slot,
             epoch: self.last_epoch,
-            pages,
+            stage: Stage::Admitted,
+            base: None,
+            pages: Vec::with_capacity(pages_max as usize),
             mapped_pages: 0,
-            is_initialized: false,
             consumed: 0,
-            prefill_tokens: sequence.history_tokens(),
+            generated: 0,
+            prefill_tokens: sequence.tokens.len(),
             output_limit,
+            captures: Vec::new(),
+            capturing: None,
+            finish: None,
             sequence,
-        });
+        };
+        let reserved = admission_pages(&self.geometry, &one.sequence);
+        if let Some((snapshot, consumed)) = base {
+            self.cache.pin(snapshot);
+            one.pages = self.cache.pages_of(snapshot);
+            one.pages.reserve_exact((pages_max as usize).saturating_sub(one.pages.len()));
+            one.base = Some(Base { snapshot, consumed, pages: one.pages.len() });
+        }
+        while (one.pages.len() as u32) < reserved {
+            let page = self.cache.take_page(request);
+            one.pages.push(page.expect("admission saw room for what it reserves"));
+        }
+        self.running[slot.0 as usize] = Some(one);
+    }
+
+    /// Takes a deeper checkpoint than admission found, if one was published while the request waited for its turn.
+    pub(super) fn rebase(&mut self, slot: SlotId) {
+        let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen running");
+        let sequence = &one.sequence;
+        let found = self.cache.find(&sequence.chain, one.prefill_tokens, &sequence.tokens);
+        if let Some((snapshot, consumed)) = found.filter(|&(_, consumed)| consumed > one.base_tokens()) {
+            self.cache.pin(snapshot);
+            let mut pages = self.cache.pages_of(snapshot);
+            let shared = pages.len();
+            // No step has seen the pages that the deeper checkpoint's take the place of.
+            let replaced = one.base.map_or(0, |base| base.pages)..shared.min(one.pages.len());
+            for &page in &one.pages[replaced] {
+                self.cache.release_page(page, sequence.request, StepId(0));
+            }
+            pages.reserve_exact(one.pages.capacity().saturating_sub(shared));
+            pages.extend(one.pages.iter().skip(shared));
+            one.pages = pages;
+            if let Some(base) = one.base.replace(Base { snapshot, consumed, pages: shared }) {
+                self.cache.unpin(base.snapshot, StepId(0));
+            }
+        }
+        let computed = one.base_tokens()..one.prefill_tokens;
+        self.cached_tokens += u64::from(computed.start);
+        one.captures = captures::select(&self.geometry, &one.sequence.endpoints, computed, one.output_limit);
+        one.captures.reverse();
     }
 
     /// Gives decoders the page that their next token needs, then one ahead, oldest first; whether one stays without.
@@ -60,9 +103,7 @@ impl Scheduler {
                 let one = self.running_at(slot);
                 let pages_max = self.geometry.pages_for(one.prefill_tokens + one.output_limit - 1);
                 // A spare page is taken when there is one; without it the request still runs.
-                if self.pages.available() == 0
-                    || !self.grow_to(slot, (self.needed_pages(slot) + 1).min(pages_max))
-                {
+                if !self.grow_to(slot, (self.needed_pages(slot) + 1).min(pages_max)) {
                     break;
                 }
             }
@@ -72,34 +113,24 @@ impl Scheduler {
     }
 
     /// Makes room when a decoder cannot go on, with nothing in flight: a history that the whole pool cannot hold ends,
-    /// else the newest decoder gives up its pages and is computed again later.
+    /// else the newest decoder gives up its pages and goes on later from what is still cached of it.
     pub(super) fn relieve(&mut self) {
         let too_long = self.order.iter().find(|&&slot| self.needed_pages(slot) > self.geometry.pages);
         if let Some(&slot) = too_long {
-            self.end(slot, Ending::Finished(Finish::Length));
+            self.finish(slot, Ending::Finished(Finish::Length));
             return;
         }
         let newest = *self.order.last().expect("only decoders run out of pages");
-        let sequence = self.retire(newest);
-        self.waiting.insert(sequence);
         self.preemptions += 1;
-    }
-
-    /// Takes a slot's request out. Its slot and pages stay out of use until all steps submitted so far are complete;
-    /// any of them may reference the slot, and no later one can. The slot's fields stay as they are on the device: its
-    /// epoch is in no later lane and initialization overwrites all of it, so a reset would only cost a launch.
-    pub(super) fn retire(&mut self, slot: SlotId) -> Sequence {
-        let one = self.running[slot.0 as usize].take().expect("only running requests retire");
-        let request = one.sequence.request;
-        for &page in &one.pages {
-            self.pages.release(page, request, self.last_step);
-        }
-        self.slots.release(slot, request, self.last_step);
-        one.sequence
+        self.leave(newest, Leave::Preempted);
     }
 
     pub(super) fn running_at(&self, slot: SlotId) -> &Running {
         self.running[slot.0 as usize].as_ref().expect("the slot was just seen running")
+    }
+
+    pub(super) fn running_at_mut(&mut self, slot: SlotId) -> &mut Running {
+        self.running[slot.0 as usize].as_mut().expect("the slot was just seen running")
     }
 
     /// Pages that the next decode step of a slot touches.
@@ -110,11 +141,10 @@ impl Scheduler {
     fn grow_to(&mut self, slot: SlotId, pages: u32) -> bool {
         let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen running");
         while (one.pages.len() as u32) < pages {
-            let page: PageId = match self.pages.take(one.sequence.request) {
-                Some(page) => page,
+            match self.cache.take_page(one.sequence.request) {
+                Some(page) => one.pages.push(page),
                 None => return false,
-            };
-            one.pages.push(page);
+            }
         }
         true
     }
@@ -122,7 +152,7 @@ impl Scheduler {
 
 /// Pages that a request needs to start: its history and one of output, unless it can only end before.
 pub(super) fn reservation_pages(geometry: &Geometry, sequence: &Sequence) -> u32 {
-    let history = geometry.pages_for(sequence.history_tokens());
+    let history = geometry.pages_for(sequence.tokens.len());
     (history + 1).min(geometry.pages_for(sequence.consumed_tokens_max()))
 }
 

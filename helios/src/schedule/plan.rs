@@ -1,16 +1,17 @@
 //! What to submit next.
 //!
 //! Decode steps follow one another without waiting, for sampled tokens feed on the device; the host learns of an end
-//! one step late, and the device does nothing in between. Initialization and prefill wait until nothing is in flight, and
-//! nothing is submitted behind them. Between two decode batches there is at most one prefill chunk, and one request is
-//! prefilled at a time, in order of admission.
+//! one step late, and the device does nothing in between. Everything else waits until nothing is in flight, and
+//! nothing is submitted behind it. Captures come first, for requests wait for them. Between two decode batches there is at most
+//! one prefill chunk, and one request is prefilled at a time, in order of admission.
 
 use std::time::Duration;
 
 use crate::ids::{SlotId, StepId};
 
-use super::event::Ending;
+use super::event::{Ending, Output};
 use super::scheduler::Scheduler;
+use super::sequence::Stage;
 use super::step::{Operation, Step};
 
 impl Scheduler {
@@ -19,7 +20,18 @@ impl Scheduler {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.end_all(Ending::ShutDown);
         }
-        while self.grow() {
+        loop {
+            while let Some(slot) = self.next_capture() {
+                if !self.in_flight.is_empty() {
+                    return None;
+                }
+                if self.capture(slot).is_some() {
+                    return self.in_flight.back();
+                }
+            }
+            if !self.grow() {
+                break;
+            }
             if !self.in_flight.is_empty() {
                 return None;
             }
@@ -47,28 +59,52 @@ impl Scheduler {
         prefilling.min_by_key(|one| one.epoch).map(|one| one.slot)
     }
 
-    /// Initialization, then chunk after chunk.
+    /// Initialization, the base's state, then chunk after chunk, or a sample where nothing is left to compute.
     fn prefill(&mut self, slot: SlotId) -> &Step {
+        if self.running_at(slot).stage == Stage::Admitted {
+            self.rebase(slot);
+        }
         let mut step = self.new_step();
         let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen prefilling");
-        if one.is_initialized {
-            let remaining = one.prefill_tokens - one.consumed;
-            let capacity = self.chunks.next_capacity(remaining);
-            let count = capacity.min(remaining);
-            let consumed = one.consumed;
-            one.sequence.copy_history(consumed..consumed + count, &mut step.tokens);
-            step.lanes.push(one.advance(count));
-            step.operation = Operation::Prefill { capacity, consumed, sample: count == remaining };
-            self.is_prefill_due = false;
-            self.prefilled_tokens += u64::from(count);
-        } else {
-            one.is_initialized = true;
-            one.sequence.copy_history(0..one.prefill_tokens, &mut step.tokens);
-            step.lanes.push(one.advance(0));
-            step.operation = Operation::Initialize {
-                output_limit: one.output_limit,
-                generated_before: one.sequence.generated.len() as u32,
-            };
+        match (one.stage, one.base) {
+            (Stage::Admitted, base) => {
+                one.sequence.tokens.copy(0..one.prefill_tokens, &mut step.tokens);
+                step.operation = Operation::Initialize {
+                    output_limit: one.output_limit,
+                    generated_before: one.sequence.tokens.generated.len() as u32,
+                };
+                step.lanes.push(one.advance(0, false));
+                one.stage = if base.is_some() { Stage::Initialized } else { Stage::Live };
+                if !one.sequence.is_announced {
+                    one.sequence.is_announced = true;
+                    let (request, cached_tokens) = (one.sequence.request, one.base_tokens());
+                    self.outputs.push(Output::Admitted { request, cached_tokens });
+                }
+            }
+            (Stage::Initialized, Some(base)) => {
+                let copy = one.state_copy(base.snapshot, base.consumed, self.geometry.page_tokens);
+                step.operation = Operation::Restore(copy);
+                step.lanes.push(one.advance(base.consumed, false));
+                one.stage = Stage::Live;
+            }
+            _ if one.consumed == one.prefill_tokens => {
+                step.operation = Operation::Resume;
+                step.lanes.push(one.advance(0, true));
+                self.is_prefill_due = false;
+            }
+            _ => {
+                let remaining = one.next_stop() - one.consumed;
+                let chunks = if self.order.is_empty() { &self.chunks } else { &self.short_chunks };
+                let capacity = chunks.next_capacity(remaining);
+                let count = capacity.min(remaining);
+                let consumed = one.consumed;
+                let sample = consumed + count == one.prefill_tokens;
+                one.sequence.tokens.copy(consumed..consumed + count, &mut step.tokens);
+                step.lanes.push(one.advance(count, sample));
+                step.operation = Operation::Prefill { capacity, consumed, sample };
+                self.is_prefill_due = false;
+                self.prefilled_tokens += u64::from(count);
+            }
         }
         one.map_pages(&mut step.page_updates);
         self.submit_step(step)
@@ -79,7 +115,7 @@ impl Scheduler {
         let mut step = self.new_step();
         for one in self.running.iter_mut().flatten().filter(|one| one.is_decodable()) {
             one.map_pages(&mut step.page_updates);
-            step.lanes.push(one.advance(1));
+            step.lanes.push(one.advance(1, true));
         }
         let capacity = self.geometry.decode_capacity(step.lanes.len() as u32);
         step.operation = Operation::Decode { capacity };
@@ -87,7 +123,7 @@ impl Scheduler {
         self.submit_step(step)
     }
 
-    fn new_step(&mut self) -> Step {
+    pub(super) fn new_step(&mut self) -> Step {
         let mut step = self.spare_steps.pop().unwrap_or_else(Step::empty);
         step.clear();
         self.last_step = StepId(self.last_step.0 + 1);
@@ -96,7 +132,7 @@ impl Scheduler {
         step
     }
 
-    fn submit_step(&mut self, step: Step) -> &Step {
+    pub(super) fn submit_step(&mut self, step: Step) -> &Step {
         self.in_flight.push_back(step);
         self.in_flight.back().expect("a step was just pushed")
     }

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::cache::IntegrityError;
-use crate::ids::RequestId;
+use crate::cache::{IntegrityError, PrefixCache};
+use crate::ids::{RequestId, SnapshotId};
 
 use super::sequence::Sequence;
 
@@ -17,6 +17,22 @@ pub const BYPASSES_MAX: u32 = 16;
 struct Waiting {
     sequence: Sequence,
     bypasses: u32,
+    /// The deepest checkpoint of its history, as of a generation of the cache.
+    base: Option<(u64, Option<(SnapshotId, u32)>)>,
+}
+
+impl Waiting {
+    fn base(&mut self, cache: &PrefixCache) -> Option<(SnapshotId, u32)> {
+        let generation = cache.generation();
+        let known = self.base.filter(|&(known, _)| known == generation);
+        let (_, base) = known.unwrap_or_else(|| {
+            let tokens = &self.sequence.tokens;
+            self.sequence.chain.extend(tokens.len(), tokens);
+            (generation, cache.find(&self.sequence.chain, tokens.len(), tokens))
+        });
+        self.base = Some((generation, base));
+        base
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -40,26 +56,31 @@ impl WaitingQueue {
     /// Puts a sequence where its arrival belongs: a new one last, a preempted one before what came later.
     pub(super) fn insert(&mut self, sequence: Sequence) {
         let place = self.entries.partition_point(|entry| entry.sequence.arrival < sequence.arrival);
-        self.entries.insert(place, Waiting { sequence, bypasses: 0 });
+        self.entries.insert(place, Waiting { sequence, bypasses: 0, base: None });
     }
 
-    /// Takes the first sequence that `fits` and may go, counting a bypass for each one ahead of it.
-    pub(super) fn take_first(&mut self, fits: impl Fn(&Sequence) -> bool) -> Option<Sequence> {
+    /// Takes the first sequence that `fits` with its checkpoint and may go, counting a bypass for each one ahead of it.
+    pub(super) fn take_first(
+        &mut self,
+        cache: &PrefixCache,
+        fits: impl Fn(&Sequence, Option<(SnapshotId, u32)>) -> bool,
+    ) -> Option<(Sequence, Option<(SnapshotId, u32)>)> {
         let mut chosen = None;
-        for (index, entry) in self.entries.iter().enumerate() {
-            if fits(&entry.sequence) {
-                chosen = Some(index);
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let base = entry.base(cache);
+            if fits(&entry.sequence, base) {
+                chosen = Some((index, base));
                 break;
             }
             if entry.bypasses >= BYPASSES_MAX {
                 return None;
             }
         }
-        let chosen = chosen?;
+        let (chosen, base) = chosen?;
         for bypassed in self.entries.range_mut(..chosen) {
             bypassed.bypasses += 1;
         }
-        self.entries.remove(chosen).map(|entry| entry.sequence)
+        self.entries.remove(chosen).map(|entry| (entry.sequence, base))
     }
 
     pub(super) fn remove(&mut self, request: RequestId) -> Option<Sequence> {

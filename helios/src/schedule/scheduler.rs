@@ -1,19 +1,18 @@
-//! The scheduler's state, the events that change it, and its invariants.
+//! The scheduler's state and the events that change it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::{IntegrityError, PagePool, SlotPool};
-use crate::ids::{Epoch, RequestId, SlotId, StepId, TokenId};
+use crate::cache::{CacheStats, PrefixCache, PrefixChain, SlotPool};
+use crate::ids::{Epoch, RequestId, SlotId, StepId};
 
 use super::chunks::ChunkPlan;
 use super::completion::CompletionError;
-use super::event::{Ending, Event, Output, Rejection};
+use super::event::{Ending, Event, Output, Prompt, Rejection};
 use super::geometry::{Geometry, GeometryError, SchedulerLimits};
 use super::pages::reservation_pages;
 use super::queue::WaitingQueue;
-use super::sequence::{Running, Sequence};
+use super::sequence::{Leave, Running, Sequence, Stage, Tokens};
 use super::step::Step;
 
 /// Admits requests, plans steps and follows their completions.
@@ -22,10 +21,12 @@ pub struct Scheduler {
     pub(super) geometry: Geometry,
     pub(super) limits: SchedulerLimits,
     pub(super) chunks: ChunkPlan,
+    /// How prompts are cut while others decode: short enough that these are not held up for long.
+    pub(super) short_chunks: ChunkPlan,
     pub(super) waiting: WaitingQueue,
     /// By slot.
     pub(super) running: Vec<Option<Running>>,
-    pub(super) pages: PagePool,
+    pub(super) cache: PrefixCache,
     pub(super) slots: SlotPool,
     /// Oldest first.
     pub(super) in_flight: VecDeque<Step>,
@@ -43,6 +44,8 @@ pub struct Scheduler {
     pub(super) deadline: Option<Duration>,
     pub(super) preemptions: u64,
     pub(super) prefilled_tokens: u64,
+    pub(super) cached_tokens: u64,
+    pub(super) captures_skipped: u64,
 }
 
 /// Gauges and counters.
@@ -54,9 +57,16 @@ pub struct SchedulerStats {
     pub slots: u32,
     pub pages_free: u32,
     pub pages: u32,
+    pub snapshots_free: u32,
+    pub snapshots: u32,
     pub preemptions: u64,
     /// Tokens that prefill chunks have computed.
     pub prefilled_tokens: u64,
+    /// Tokens that admissions have found in the cache.
+    pub cached_tokens: u64,
+    /// Captures that found every row in use.
+    pub captures_skipped: u64,
+    pub cache: CacheStats,
 }
 
 impl Scheduler {
@@ -66,10 +76,11 @@ impl Scheduler {
         geometry.validate()?;
         let slots = geometry.slots as usize;
         Ok(Self {
-            chunks: ChunkPlan::new(&geometry),
+            chunks: ChunkPlan::new(&geometry, &geometry.prefill),
+            short_chunks: ChunkPlan::new(&geometry, geometry.short_prefill()),
             waiting: WaitingQueue::default(),
             running: (0..slots).map(|_| None).collect(),
-            pages: PagePool::new(geometry.pages),
+            cache: PrefixCache::new(geometry.page_tokens, geometry.pages, geometry.snapshots),
             slots: SlotPool::new(geometry.slots),
             in_flight: VecDeque::with_capacity(geometry.frames as usize),
             spare_steps: Vec::with_capacity(geometry.frames as usize),
@@ -82,6 +93,8 @@ impl Scheduler {
             deadline: None,
             preemptions: 0,
             prefilled_tokens: 0,
+            cached_tokens: 0,
+            captures_skipped: 0,
             geometry,
             limits,
         })
@@ -129,14 +142,19 @@ impl Scheduler {
             waiting: self.waiting.len() as u32,
             slots_free: self.slots.available(),
             slots: self.slots.total(),
-            pages_free: self.pages.available(),
-            pages: self.pages.total(),
+            pages_free: self.cache.pages().available(),
+            pages: self.cache.pages().total(),
+            snapshots_free: self.cache.snapshots().available(),
+            snapshots: self.cache.snapshots().total(),
             preemptions: self.preemptions,
             prefilled_tokens: self.prefilled_tokens,
+            cached_tokens: self.cached_tokens,
+            captures_skipped: self.captures_skipped,
+            cache: self.cache.stats(),
         }
     }
 
-    fn submit(&mut self, request: RequestId, prompt: Arc<[TokenId]>, output_tokens_max: u32) {
+    fn submit(&mut self, request: RequestId, prompt: Prompt, output_tokens_max: u32) {
         let sequence = match self.accept(request, prompt, output_tokens_max) {
             Ok(sequence) => sequence,
             Err(rejection) => return self.reject(request, rejection),
@@ -147,7 +165,7 @@ impl Scheduler {
     fn accept(
         &mut self,
         request: RequestId,
-        prompt: Arc<[TokenId]>,
+        prompt: Prompt,
         output_tokens_max: u32,
     ) -> Result<Sequence, Rejection> {
         if self.deadline.is_some() {
@@ -157,11 +175,11 @@ impl Scheduler {
         if waiting >= self.limits.waiting_max {
             return Err(Rejection::QueueFull { waiting });
         }
-        if prompt.is_empty() || output_tokens_max == 0 {
+        if prompt.tokens.is_empty() || output_tokens_max == 0 {
             return Err(Rejection::Empty);
         }
         let context_tokens_max = self.geometry.context_tokens_max;
-        let prompt_tokens = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
+        let prompt_tokens = u32::try_from(prompt.tokens.len()).unwrap_or(u32::MAX);
         if prompt_tokens >= context_tokens_max {
             return Err(Rejection::PromptTooLong { prompt_tokens, context_tokens_max });
         }
@@ -169,8 +187,9 @@ impl Scheduler {
         let sequence = Sequence {
             request,
             arrival: self.arrivals,
-            prompt,
-            generated: Vec::new(),
+            tokens: Tokens { prompt: prompt.tokens, generated: Vec::new() },
+            chain: PrefixChain::new(prompt.root, prompt.conditions),
+            endpoints: prompt.endpoints,
             output_tokens_max: output_tokens_max.min(context_tokens_max - prompt_tokens),
             is_announced: false,
         };
@@ -190,23 +209,30 @@ impl Scheduler {
             self.end_output(request, Ending::Cancelled);
             return;
         }
-        let mut running = self.running.iter().flatten();
-        if let Some(slot) = running.find(|one| one.sequence.request == request).map(|one| one.slot) {
-            self.end(slot, Ending::Cancelled);
+        let mut running = self.running.iter_mut().flatten();
+        let Some(one) = running.find(|one| one.sequence.request == request) else { return };
+        match one.stage {
+            Stage::Leaving(Leave::Ended) => {}
+            Stage::Leaving(Leave::Preempted) => {
+                one.stage = Stage::Leaving(Leave::Ended);
+                self.end_output(request, Ending::Cancelled);
+            }
+            _ => {
+                let slot = one.slot;
+                self.finish(slot, Ending::Cancelled);
+            }
         }
     }
 
-    /// Ends a running request. Its slot and pages are reusable once all steps submitted so far are complete.
-    pub(super) fn end(&mut self, slot: SlotId, ending: Ending) {
-        let sequence = self.retire(slot);
-        self.end_output(sequence.request, ending);
-    }
-
-    /// Ends every request, running and waiting.
+    /// Ends every request, running and waiting; nothing more is captured.
     pub(super) fn end_all(&mut self, ending: Ending) {
         for slot in (0..self.geometry.slots).map(SlotId) {
             if self.running[slot.0 as usize].is_some() {
-                self.end(slot, ending);
+                let is_told = self.running_at(slot).stage != Stage::Leaving(Leave::Ended);
+                let sequence = self.retire(slot);
+                if is_told {
+                    self.end_output(sequence.request, ending);
+                }
             }
         }
         while let Some(sequence) = self.waiting.remove_first(|_| true) {
@@ -216,62 +242,6 @@ impl Scheduler {
 
     fn end_output(&mut self, request: RequestId, ending: Ending) {
         self.outputs.push(Output::Ended { request, ending });
-    }
-
-    /// Checks every invariant; for tests and simulations, after every step.
-    pub fn check_integrity(&self) -> Result<(), IntegrityError> {
-        let running = || self.running.iter().flatten();
-        let owned_pages =
-            running().flat_map(|one| one.pages.iter().map(|&page| (one.sequence.request, page)));
-        self.pages.check_integrity(&owned_pages.collect::<Vec<_>>())?;
-        let owned_slots = running().map(|one| (one.sequence.request, one.slot));
-        self.slots.check_integrity(&owned_slots.collect::<Vec<_>>())?;
-        self.waiting.check_integrity()?;
-
-        let mut requests: Vec<_> =
-            running().map(|one| &one.sequence).chain(self.waiting.sequences()).collect();
-        requests.sort_unstable_by_key(|sequence| sequence.request);
-        if let Some(pair) = requests.windows(2).find(|pair| pair[0].request == pair[1].request) {
-            return Err(IntegrityError(format!("request {} is there twice", pair[0].request)));
-        }
-        for (slot, one) in (0..).map(SlotId).zip(&self.running) {
-            if let Some(one) = one {
-                self.check_running(slot, one)?;
-            }
-        }
-        let first = self.last_step.0 + 1 - self.in_flight.len() as u64;
-        let are_consecutive = (first..).zip(&self.in_flight).all(|(id, step)| step.id == StepId(id));
-        if !are_consecutive || self.in_flight.len() > self.steps_in_flight_max() {
-            return Err(IntegrityError("the steps in flight are not the last ones".into()));
-        }
-        Ok(())
-    }
-
-    fn check_running(&self, slot: SlotId, one: &Running) -> Result<(), IntegrityError> {
-        let request = one.sequence.request;
-        let sampled_in_flight = self
-            .in_flight
-            .iter()
-            .flat_map(|step| &step.lanes)
-            .filter(|lane| lane.epoch == one.epoch && lane.samples)
-            .count() as u32;
-        let table_pages = self.geometry.pages_for(self.geometry.context_tokens_max);
-        let generated_before = one.prefill_tokens as usize - one.sequence.prompt.len();
-        let delivered = one.sequence.generated.len() - generated_before;
-        let problem = if one.slot != slot || one.epoch > self.last_epoch {
-            "is in a wrong slot or epoch"
-        } else if self.geometry.pages_for(one.consumed) > one.pages.len() as u32 {
-            "consumes tokens that it has no page for"
-        } else if one.pages.len() as u32 > table_pages || one.mapped_pages > one.pages.len() {
-            "has more pages than its table"
-        } else if one.generated() > one.output_limit {
-            "generates more than its limit"
-        } else if one.generated() != delivered as u32 + sampled_in_flight {
-            "has lost a token"
-        } else {
-            return Ok(());
-        };
-        Err(IntegrityError(format!("request {request} {problem}: {one:?}")))
     }
 
     pub(super) fn steps_in_flight_max(&self) -> usize {

@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::ids::{Epoch, PageId, RequestId, SlotId, TokenId};
+use crate::cache::{History, PrefixChain};
+use crate::ids::{Epoch, PageId, RequestId, SlotId, SnapshotId, TokenId};
 
-use super::step::{Lane, PageUpdate};
+use super::event::Finish;
+use super::step::{Lane, PageUpdate, StateCopy};
 
 /// A request across its admissions.
 #[derive(Clone, Debug)]
@@ -13,35 +15,57 @@ pub(super) struct Sequence {
     pub(super) request: RequestId,
     /// Order of arrival, which admission and preemption follow.
     pub(super) arrival: u64,
-    pub(super) prompt: Arc<[TokenId]>,
-    pub(super) generated: Vec<TokenId>,
+    pub(super) tokens: Tokens,
+    /// Names every prefix of the tokens, as far as it was asked to.
+    pub(super) chain: PrefixChain,
+    /// Message ends.
+    pub(super) endpoints: Arc<[u32]>,
     /// Tokens to generate over all admissions.
     pub(super) output_tokens_max: u32,
     /// Whether the request has been told of an admission.
     pub(super) is_announced: bool,
 }
 
-impl Sequence {
-    pub(super) fn history_tokens(&self) -> u32 {
+/// Prompt and generated tokens, one behind the other.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens {
+    pub(super) prompt: Arc<[TokenId]>,
+    pub(super) generated: Vec<TokenId>,
+}
+
+impl Tokens {
+    pub(super) fn len(&self) -> u32 {
         // Prompt and output fit the context, which is a u32.
         (self.prompt.len() + self.generated.len()) as u32
     }
 
-    pub(super) fn remaining_tokens(&self) -> u32 {
-        self.output_tokens_max - self.generated.len() as u32
-    }
-
-    /// Most tokens that the device will ever hold of it: the last sampled one is never consumed.
-    pub(super) fn consumed_tokens_max(&self) -> u32 {
-        self.history_tokens() + self.remaining_tokens() - 1
-    }
-
-    /// Appends a range of prompt and generated tokens to `into`.
-    pub(super) fn copy_history(&self, range: Range<u32>, into: &mut Vec<TokenId>) {
+    /// Appends a range to `into`.
+    pub(super) fn copy(&self, range: Range<u32>, into: &mut Vec<TokenId>) {
         let (start, end) = (range.start as usize, range.end as usize);
         let prompt = self.prompt.len();
         into.extend_from_slice(&self.prompt[start.min(prompt)..end.min(prompt)]);
         into.extend_from_slice(&self.generated[start.saturating_sub(prompt)..end.saturating_sub(prompt)]);
+    }
+}
+
+impl History for Tokens {
+    fn token(&self, position: u32) -> TokenId {
+        let position = position as usize;
+        match position.checked_sub(self.prompt.len()) {
+            None => self.prompt[position],
+            Some(generated) => self.generated[generated],
+        }
+    }
+}
+
+impl Sequence {
+    pub(super) fn remaining_tokens(&self) -> u32 {
+        self.output_tokens_max - self.tokens.generated.len() as u32
+    }
+
+    /// Most tokens that the device will ever hold of it: the last sampled one is never consumed.
+    pub(super) fn consumed_tokens_max(&self) -> u32 {
+        self.tokens.len() + self.remaining_tokens() - 1
     }
 }
 
@@ -51,43 +75,118 @@ pub(super) struct Running {
     pub(super) sequence: Sequence,
     pub(super) slot: SlotId,
     pub(super) epoch: Epoch,
+    pub(super) stage: Stage,
+    /// The checkpoint that its history starts with; pinned.
+    pub(super) base: Option<Base>,
+    /// By position: the base's, which are read only, then its own.
     pub(super) pages: Vec<PageId>,
     /// Pages that submitted steps have put into the page table.
     pub(super) mapped_pages: usize,
-    pub(super) is_initialized: bool,
     pub(super) consumed: u32,
+    /// Tokens sampled in this admission by submitted steps.
+    pub(super) generated: u32,
     /// History at admission, which prefill computes.
     pub(super) prefill_tokens: u32,
     /// Tokens to sample in this admission.
     pub(super) output_limit: u32,
+    /// Positions still to be captured, the next one last.
+    pub(super) captures: Vec<u32>,
+    /// The row that a submitted step freezes its state into.
+    pub(super) capturing: Option<SnapshotId>,
+    /// What the device is known to have ended it for.
+    pub(super) finish: Option<Finish>,
+}
+
+/// A checkpoint that a request has pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) snapshot: SnapshotId,
+    pub(super) consumed: u32,
+    /// Complete pages, at the front of the request's.
+    pub(super) pages: usize,
+}
+
+/// Where a request is in its admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The device knows nothing of it yet.
+    Admitted,
+    /// It has its slot, and its base's state is still to be restored.
+    Initialized,
+    /// Its state is its own.
+    Live,
+    /// It takes no more steps, and leaves once its state is captured.
+    Leaving(Leave),
+}
+
+/// Why a request leaves its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// It has been told its end.
+    Ended,
+    /// It makes room and comes back.
+    Preempted,
 }
 
 impl Running {
+    /// Whether initialization, its base's state or a part of its history is still to come.
     pub(super) fn is_prefilling(&self) -> bool {
-        self.consumed < self.prefill_tokens
-    }
-
-    /// Tokens sampled in this admission by submitted steps.
-    pub(super) fn generated(&self) -> u32 {
-        if self.is_prefilling() { 0 } else { self.consumed + 1 - self.prefill_tokens }
+        match self.stage {
+            Stage::Admitted | Stage::Initialized => true,
+            Stage::Live => self.generated == 0 && !self.is_capture_due(),
+            Stage::Leaving(_) => false,
+        }
     }
 
     /// Whether one more decode step can sample a token for it.
     pub(super) fn is_decodable(&self) -> bool {
-        !self.is_prefilling() && self.generated() < self.output_limit
+        self.stage == Stage::Live
+            && (1..self.output_limit).contains(&self.generated)
+            && !self.is_capture_due()
     }
 
-    /// Counts `tokens` as consumed by a step and describes its lane.
-    pub(super) fn advance(&mut self, tokens: u32) -> Lane {
+    /// Whether its state must be captured before anything changes it.
+    pub(super) fn is_capture_due(&self) -> bool {
+        match self.stage {
+            Stage::Admitted | Stage::Initialized => false,
+            Stage::Live => self.captures.last() == Some(&self.consumed),
+            Stage::Leaving(_) => true,
+        }
+    }
+
+    /// Tokens of the base that it starts with.
+    pub(super) fn base_tokens(&self) -> u32 {
+        self.base.map_or(0, |base| base.consumed)
+    }
+
+    pub(super) fn own_pages(&self) -> &[PageId] {
+        &self.pages[self.base.map_or(0, |base| base.pages)..]
+    }
+
+    /// Where prefill stops next: at a capture or at the end of the history.
+    pub(super) fn next_stop(&self) -> u32 {
+        self.captures.last().copied().unwrap_or(self.prefill_tokens).min(self.prefill_tokens)
+    }
+
+    /// Counts `tokens` as consumed by a step, and a sample, and describes its lane.
+    pub(super) fn advance(&mut self, tokens: u32, samples: bool) -> Lane {
         self.consumed += tokens;
+        self.generated += u32::from(samples);
         Lane {
             request: self.sequence.request,
             slot: self.slot,
             epoch: self.epoch,
             consumed_after: self.consumed,
-            generated_after: self.generated(),
-            samples: self.generated() > 0,
+            generated_after: self.generated,
+            samples,
         }
+    }
+
+    /// A copy of its state at `consumed` from or to a snapshot.
+    pub(super) fn state_copy(&self, snapshot: SnapshotId, consumed: u32, page_tokens: u32) -> StateCopy {
+        let is_partial = !consumed.is_multiple_of(page_tokens);
+        let partial_page = is_partial.then(|| self.pages[(consumed / page_tokens) as usize]);
+        StateCopy { snapshot, consumed, partial_page }
     }
 
     /// Appends the page-table entries that the device does not have yet.

@@ -1,6 +1,6 @@
 //! A step: one program launch, with everything that its inputs are packed from.
 
-use crate::ids::{Epoch, PageId, RequestId, SlotId, StepId, TokenId};
+use crate::ids::{Epoch, PageId, RequestId, SlotId, SnapshotId, StepId, TokenId};
 
 /// One launch. Steps are submitted and complete in the order of their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,9 +9,9 @@ pub struct Step {
     /// Completion frame that the launch writes.
     pub frame: u32,
     pub operation: Operation,
-    /// Live lanes, from lane 0 on; the capacity's other lanes are empty. Initialize and prefill have one.
+    /// Live lanes, from lane 0 on; the capacity's other lanes are empty. All but decode have one.
     pub lanes: Vec<Lane>,
-    /// Initialize: the history that the histogram counts. Prefill: the chunk. Decode: none, the device has them.
+    /// Initialize: the history that the histogram counts. Prefill: the chunk. Otherwise none, the device has them.
     pub tokens: Vec<TokenId>,
     /// Page-table entries to write before the launch. Initialize: all that the slot has.
     pub page_updates: Vec<PageUpdate>,
@@ -27,6 +27,8 @@ pub enum Operation {
         /// Tokens sampled before a preemption; names the random stream to go on with.
         generated_before: u32,
     },
+    /// Gives an initialized slot the state that a snapshot holds.
+    Restore(StateCopy),
     Prefill {
         capacity: u32,
         /// Position of the chunk's first token.
@@ -37,6 +39,20 @@ pub enum Operation {
     Decode {
         capacity: u32,
     },
+    /// Samples from a restored state whose history is the whole prompt.
+    Resume,
+    /// Freezes the slot's state into a snapshot.
+    Snapshot(StateCopy),
+}
+
+/// A copy between a slot's state and a snapshot row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateCopy {
+    pub snapshot: SnapshotId,
+    /// Tokens that the copied state has consumed.
+    pub consumed: u32,
+    /// The slot's page that is partly filled at that position; `None` where a page ends there.
+    pub partial_page: Option<PageId>,
 }
 
 /// A request in a step, and what its completion record must say.

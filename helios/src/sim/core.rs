@@ -70,7 +70,10 @@ pub(crate) fn contract() -> BoundContract {
             program("decode.1", OperationFamily::Decode, 1, 0),
             program("decode.2", OperationFamily::Decode, 2, 0),
             program("decode.4", OperationFamily::Decode, LANES, 0),
+            program("resume.1", OperationFamily::Resume, 1, 0),
             program("initialize", OperationFamily::Initialize, 1, 0),
+            program("restore", OperationFamily::Restore, 1, 0),
+            program("snapshot", OperationFamily::Snapshot, 1, 0),
         ],
         sampling: sampling(),
         frontend: Frontend {
@@ -114,6 +117,7 @@ fn buffers() -> Vec<Buffer> {
         (ValueSource::AdmissionPrompt, DataType::I64, vec![context]),
         (ValueSource::AdmissionBiasTokens, DataType::I64, vec![bias]),
         (ValueSource::AdmissionBiasValues, DataType::F32, vec![bias]),
+        (ValueSource::StateCommand, DataType::I64, vec![8]),
         (ValueSource::PageTable, DataType::I32, table),
         (ValueSource::Completion, DataType::I64, vec![frames, lanes, record]),
         (ValueSource::LogprobTokens, DataType::I64, vec![frames, lanes, logprobs]),

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::ids::{Epoch, PageId, SlotId};
-use crate::schedule::{Geometry, Operation, Record, Step};
+use crate::ids::{Epoch, PageId, SlotId, SnapshotId};
+use crate::schedule::{Geometry, Lane, Operation, Record, Step};
 
 use super::model::{Model, SlotFields};
 
@@ -12,13 +12,37 @@ use super::model::{Model, SlotFields};
 struct Submitted {
     step: Step,
     due: Duration,
-    /// Pages of each lane's slot when the step was submitted.
-    pages: Vec<(Epoch, SlotId, Vec<PageId>)>,
+    /// What each lane may touch.
+    uses: Vec<Use>,
+}
+
+/// What a lane may touch while its step is in flight.
+#[derive(Debug)]
+struct Use {
+    epoch: Epoch,
+    slot: SlotId,
+    /// The slot's whole table when the step was submitted, as far as it is mapped.
+    pages: Vec<PageId>,
+    written_pages: Vec<PageId>,
+    snapshot: Option<SnapshotId>,
+}
+
+impl Use {
+    fn check_beside(&self, other: &Self) {
+        assert_ne!(self.slot, other.slot, "a slot is used while another epoch's step is in flight");
+        let has_snapshot = self.snapshot.is_some() && self.snapshot == other.snapshot;
+        assert!(!has_snapshot, "a row is used while another epoch's step is in flight");
+        for (writer, reader) in [(self, other), (other, self)] {
+            let shared = writer.written_pages.iter().find(|page| reader.pages.contains(page));
+            assert_eq!(shared, None, "a page is written while another epoch's step may read it");
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct SimDevice {
     model: Model,
+    page_tokens: u32,
     /// By slot, as the device sees it once everything submitted has run.
     tables: Vec<Vec<Option<PageId>>>,
     in_flight: VecDeque<Submitted>,
@@ -26,10 +50,12 @@ pub(crate) struct SimDevice {
 
 impl SimDevice {
     pub(crate) fn new(geometry: &Geometry, vocabulary: u32) -> Self {
+        let Geometry { page_tokens, pages, snapshots, slots, .. } = *geometry;
         let width = geometry.pages_for(geometry.context_tokens_max) as usize;
         Self {
-            model: Model::new(vocabulary, geometry.page_tokens, geometry.slots, geometry.pages),
-            tables: vec![vec![None; width]; geometry.slots as usize],
+            model: Model::new(vocabulary, page_tokens, slots, pages, snapshots),
+            page_tokens,
+            tables: vec![vec![None; width]; slots as usize],
             in_flight: VecDeque::new(),
         }
     }
@@ -43,20 +69,37 @@ impl SimDevice {
         for update in &step.page_updates {
             self.tables[update.slot.0 as usize][update.logical_page as usize] = Some(update.page);
         }
-        let lane_pages = step.lanes.iter().map(|lane| {
-            let mapped = self.tables[lane.slot.0 as usize].iter().flatten().copied().collect();
-            (lane.epoch, lane.slot, mapped)
-        });
-        let pages: Vec<(Epoch, SlotId, Vec<PageId>)> = lane_pages.collect();
-        for (epoch, slot, mapped) in &pages {
-            let others = self.in_flight.iter().flat_map(|submitted| &submitted.pages);
-            for (_, other_slot, other_mapped) in others.filter(|other| other.0 != *epoch) {
-                assert_ne!(slot, other_slot, "a slot is used while another epoch's step is in flight");
-                let shared = mapped.iter().find(|page| other_mapped.contains(page));
-                assert_eq!(shared, None, "a page is used while another request's step is in flight");
-            }
+        let uses: Vec<Use> = step.lanes.iter().map(|lane| self.use_of(step, lane)).collect();
+        for one in &uses {
+            let others = self.in_flight.iter().flat_map(|submitted| &submitted.uses);
+            others.filter(|other| other.epoch != one.epoch).for_each(|other| one.check_beside(other));
         }
-        self.in_flight.push_back(Submitted { step: step.clone(), due, pages });
+        self.in_flight.push_back(Submitted { step: step.clone(), due, uses });
+    }
+
+    fn use_of(&self, step: &Step, lane: &Lane) -> Use {
+        let table = &self.tables[lane.slot.0 as usize];
+        let written = match step.operation {
+            Operation::Prefill { consumed, .. } => consumed..lane.consumed_after,
+            Operation::Decode { .. } => lane.consumed_after - 1..lane.consumed_after,
+            Operation::Restore(copy) => copy.consumed - copy.consumed % self.page_tokens..copy.consumed,
+            Operation::Initialize { .. } | Operation::Resume | Operation::Snapshot(_) => 0..0,
+        };
+        let written = written.start / self.page_tokens..written.end.div_ceil(self.page_tokens);
+        Use {
+            epoch: lane.epoch,
+            slot: lane.slot,
+            pages: table.iter().flatten().copied().collect(),
+            written_pages: table[written.start as usize..written.end as usize]
+                .iter()
+                .flatten()
+                .copied()
+                .collect(),
+            snapshot: match step.operation {
+                Operation::Restore(copy) | Operation::Snapshot(copy) => Some(copy.snapshot),
+                _ => None,
+            },
+        }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -66,23 +109,27 @@ impl SimDevice {
     /// Runs the oldest step if its fence is due, and gives its records.
     pub(crate) fn complete(&mut self, now: Duration) -> Option<Vec<Record>> {
         let submitted = self.in_flight.pop_front_if(|submitted| submitted.due <= now)?;
-        let Submitted { step, pages, .. } = submitted;
+        let Submitted { step, uses, .. } = submitted;
         let mut records = Vec::new();
-        for (lane, (_, _, mapped)) in step.lanes.iter().zip(pages) {
-            let table: Vec<Option<PageId>> = mapped.into_iter().map(Some).collect();
+        for (lane, Use { pages, .. }) in step.lanes.iter().zip(uses) {
+            let table: Vec<Option<PageId>> = pages.into_iter().map(Some).collect();
+            let (slot, epoch) = (lane.slot, lane.epoch);
             records.push(match step.operation {
                 Operation::Initialize { output_limit, .. } => {
-                    let fields = SlotFields { epoch: lane.epoch, output_limit, ..SlotFields::default() };
-                    self.model.initialize(lane.slot, fields, &step.tokens)
+                    let fields = SlotFields { epoch, output_limit, ..SlotFields::default() };
+                    self.model.initialize(slot, fields, &step.tokens)
                 }
+                Operation::Restore(copy) => self.model.restore(slot, epoch, copy, &table),
                 Operation::Prefill { capacity, consumed, sample } => {
                     assert!(step.tokens.len() <= capacity as usize, "a chunk fits its capacity");
-                    self.model.prefill(lane.slot, lane.epoch, consumed, &step.tokens, sample, &table)
+                    self.model.prefill(slot, epoch, consumed, &step.tokens, sample, &table)
                 }
+                Operation::Resume => self.model.resume(slot, epoch, &table),
                 Operation::Decode { capacity } => {
                     assert!(step.lanes.len() <= capacity as usize, "a batch fits its capacity");
-                    self.model.decode(lane.slot, lane.epoch, &table)
+                    self.model.decode(slot, epoch, &table)
                 }
+                Operation::Snapshot(copy) => self.model.snapshot(slot, epoch, copy, &table),
             });
         }
         Some(records)

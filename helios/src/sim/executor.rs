@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
-use crate::core::proto::{CompletionField, PrefillField, RequestField};
+use crate::core::proto::{CompletionField, PrefillField, RequestField, StateField};
 use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
-use crate::ids::{Epoch, PageId, SlotId, TokenId};
-use crate::schedule::{Finish, Record, Status};
+use crate::ids::{Epoch, PageId, SlotId, SnapshotId, TokenId};
+use crate::schedule::{Finish, Record, StateCopy, Status};
 
 use super::model::{Model, SlotFields};
 use super::random::mix;
@@ -56,13 +56,14 @@ impl SimExecutor {
     pub(crate) fn new(
         contract: &BoundContract,
         pages: u32,
+        snapshots: u32,
         fault: Option<Fault>,
         step_time: Duration,
     ) -> Self {
         let (limits, state) = (&contract.limits, &contract.state);
         Self {
             buffers: contract.buffers.iter().map(|buffer| vec![0xAA; buffer.bytes as usize]).collect(),
-            model: Model::new(limits.vocabulary, state.page_tokens, limits.requests_max, pages),
+            model: Model::new(limits.vocabulary, state.page_tokens, limits.requests_max, pages, snapshots),
             commands: VecDeque::new(),
             completed: Fence(0),
             fault,
@@ -118,8 +119,11 @@ impl SimExecutor {
         match family {
             OperationFamily::Initialize => self.initialize(),
             OperationFamily::Prefill => self.prefill(self.contract.programs[program].tokens),
-            OperationFamily::Decode => self.decode(lanes as usize),
-            other => panic!("the simulated core has no {other:?} program"),
+            OperationFamily::Decode | OperationFamily::Resume => self.decode(lanes as usize, family),
+            OperationFamily::Restore | OperationFamily::Snapshot => self.copy_state(family),
+            other @ (OperationFamily::Unspecified | OperationFamily::Reset) => {
+                panic!("the simulated core has no {other:?} program")
+            }
         }
     }
 
@@ -179,15 +183,38 @@ impl SimExecutor {
         self.complete(0, record, OperationFamily::Prefill);
     }
 
-    fn decode(&mut self, lanes: usize) {
+    fn copy_state(&mut self, family: OperationFamily) {
+        let command = self.words(ValueSource::StateCommand);
+        let field = |field: StateField| command[field as usize];
+        let slot = SlotId(field(StateField::Slot) as u32);
+        let epoch = Epoch(field(StateField::Epoch) as u64);
+        let base_rows = self.contract.state.base_rows(self.contract.limits.requests_max);
+        let copy = StateCopy {
+            snapshot: SnapshotId(field(StateField::Row) as u32 - base_rows),
+            consumed: field(StateField::Consumed) as u32,
+            partial_page: u32::try_from(field(StateField::Page)).ok().map(PageId),
+        };
+        let table = self.table(slot);
+        let record = match family {
+            OperationFamily::Restore => self.model.restore(slot, epoch, copy, &table),
+            _ => self.model.snapshot(slot, epoch, copy, &table),
+        };
+        self.complete(0, record, family);
+    }
+
+    fn decode(&mut self, lanes: usize, family: OperationFamily) {
         let (slots, epochs) = (self.words(ValueSource::LaneSlots), self.words(ValueSource::LaneEpochs));
         for lane in 0..lanes {
             if slots[lane] < 0 {
                 continue;
             }
             let slot = SlotId(slots[lane] as u32);
-            let record = self.model.decode(slot, Epoch(epochs[lane] as u64), &self.table(slot));
-            self.complete(lane, record, OperationFamily::Decode);
+            let (epoch, table) = (Epoch(epochs[lane] as u64), self.table(slot));
+            let record = match family {
+                OperationFamily::Resume => self.model.resume(slot, epoch, &table),
+                _ => self.model.decode(slot, epoch, &table),
+            };
+            self.complete(lane, record, family);
         }
     }
 

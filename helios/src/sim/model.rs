@@ -1,7 +1,7 @@
 //! What programs keep and compute, with a hash in place of a model.
 
 use crate::ids::{Epoch, PageId, SlotId, TokenId};
-use crate::schedule::{Finish, Record, Status};
+use crate::schedule::{Finish, Record, StateCopy, Status};
 
 use super::random::mix;
 
@@ -33,6 +33,16 @@ struct SlotState {
     pending: Option<TokenId>,
     /// By token.
     histogram: Vec<u32>,
+    /// Folded over every consumed token, as a recurrent model's state is: no page can stand in for it.
+    recurrent: u64,
+}
+
+/// What a snapshot row holds.
+#[derive(Clone, Debug)]
+struct Snapshot {
+    consumed: u32,
+    recurrent: u64,
+    partial_page: Option<Vec<Option<TokenId>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,15 +52,17 @@ pub(crate) struct Model {
     slots: Vec<SlotState>,
     /// Every token ever written, by page and offset.
     pages: Vec<Vec<Option<TokenId>>>,
+    snapshots: Vec<Option<Snapshot>>,
 }
 
 impl Model {
-    pub(crate) fn new(vocabulary: u32, page_tokens: u32, slots: u32, pages: u32) -> Self {
+    pub(crate) fn new(vocabulary: u32, page_tokens: u32, slots: u32, pages: u32, snapshots: u32) -> Self {
         Self {
             vocabulary,
             page_tokens,
             slots: vec![SlotState::default(); slots as usize],
             pages: vec![vec![None; page_tokens as usize]; pages as usize],
+            snapshots: vec![None; snapshots as usize],
         }
     }
 
@@ -100,12 +112,67 @@ impl Model {
         self.record(slot, Status::Live, Some(token))
     }
 
+    pub(crate) fn restore(
+        &mut self,
+        slot: SlotId,
+        epoch: Epoch,
+        copy: StateCopy,
+        table: &[Option<PageId>],
+    ) -> Record {
+        let state = &mut self.slots[slot.0 as usize];
+        let snapshot = self.snapshots[copy.snapshot.0 as usize].as_ref();
+        let source = snapshot.filter(|snapshot| snapshot.consumed == copy.consumed);
+        let is_fresh = state.fields.epoch == epoch && state.consumed == 0 && state.pending.is_none();
+        let Some(source) = source.filter(|_| is_fresh) else {
+            return Record { epoch, ..self.record(slot, Status::Rejected, None) };
+        };
+        state.consumed = source.consumed;
+        state.recurrent = source.recurrent;
+        assert_eq!(copy.partial_page, partial_page(copy.consumed, self.page_tokens, table));
+        if let Some(page) = copy.partial_page {
+            let tokens = source.partial_page.as_ref().expect("a partial page was frozen");
+            self.pages[page.0 as usize].clone_from(tokens);
+        }
+        self.record(slot, Status::Live, None)
+    }
+
+    pub(crate) fn snapshot(
+        &mut self,
+        slot: SlotId,
+        epoch: Epoch,
+        copy: StateCopy,
+        table: &[Option<PageId>],
+    ) -> Record {
+        let state = &self.slots[slot.0 as usize];
+        if state.fields.epoch != epoch || state.consumed != copy.consumed {
+            return Record { epoch, ..self.record(slot, Status::Rejected, None) };
+        }
+        assert_eq!(copy.partial_page, partial_page(copy.consumed, self.page_tokens, table));
+        self.snapshots[copy.snapshot.0 as usize] = Some(Snapshot {
+            consumed: state.consumed,
+            recurrent: state.recurrent,
+            partial_page: copy.partial_page.map(|page| self.pages[page.0 as usize].clone()),
+        });
+        self.record(slot, Status::Live, None)
+    }
+
+    /// Samples from what was restored.
+    pub(crate) fn resume(&mut self, slot: SlotId, epoch: Epoch, table: &[Option<PageId>]) -> Record {
+        let state = &self.slots[slot.0 as usize];
+        if state.fields.epoch != epoch || state.consumed == 0 || state.pending.is_some() {
+            return Record { epoch, ..self.record(slot, Status::Rejected, None) };
+        }
+        let token = self.sample(slot, table);
+        self.record(slot, Status::Live, Some(token))
+    }
+
     fn consume(&mut self, slot: SlotId, token: TokenId, table: &[Option<PageId>]) {
         let state = &mut self.slots[slot.0 as usize];
         let (logical, offset) = (state.consumed / self.page_tokens, state.consumed % self.page_tokens);
         let page = table[logical as usize].expect("a program writes to mapped pages only");
         self.pages[page.0 as usize][offset as usize] = Some(token);
         state.consumed += 1;
+        state.recurrent = mix(state.recurrent ^ u64::from(token.0));
     }
 
     /// The history is read from the pages, as attention does.
@@ -121,6 +188,8 @@ impl Model {
             history.push(token);
         }
         assert_eq!(histogram, state.histogram, "the histogram counts every token of the history once");
+        let recurrent = history.iter().fold(0, |state, token| mix(state ^ u64::from(token.0)));
+        assert_eq!(recurrent, state.recurrent, "the recurrent state is that of the history");
         let fields = &state.fields;
         let stream =
             if fields.seed == 0 { 0 } else { mix(fields.seed).wrapping_add(u64::from(state.generated)) };
@@ -148,4 +217,10 @@ impl Model {
             token,
         }
     }
+}
+
+/// The page that is partly filled after `consumed` tokens.
+fn partial_page(consumed: u32, page_tokens: u32, table: &[Option<PageId>]) -> Option<PageId> {
+    let is_partial = !consumed.is_multiple_of(page_tokens);
+    is_partial.then(|| table[(consumed / page_tokens) as usize].expect("consumed positions are mapped"))
 }

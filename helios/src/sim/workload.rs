@@ -1,12 +1,17 @@
-//! Seeded workloads: clients of several tempers against every geometry, with invariants checked after every step.
+//! Seeded workloads: agents of several tempers against every geometry, with invariants checked after every step.
+//!
+//! A request starts a conversation, appends to one that has been answered, asks the same again, or branches off at a
+//! message end; whatever it shares with others, its tokens must be what its history alone gives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ids::Digest;
 use crate::ids::{RequestId, TokenId};
 use crate::schedule::{
-    Capacity, Ending, Event, Finish, Geometry, Operation, Output, Rejection, Scheduler, SchedulerLimits,
+    Capacity, Ending, Event, Finish, Geometry, Operation, Output, Prompt, Record, Rejection, Scheduler,
+    SchedulerLimits, Status,
 };
 
 use super::device::SimDevice;
@@ -21,6 +26,8 @@ const TICKS_MAX: u32 = 60_000;
 #[derive(Debug)]
 struct Client {
     prompt: Arc<[TokenId]>,
+    /// Message ends.
+    endpoints: Vec<u32>,
     output_tokens_max: u32,
     /// Leaves after so many tokens.
     patience_tokens: Option<u32>,
@@ -59,6 +66,10 @@ struct Simulation {
     arrivals_left: u32,
     shuts_down_after_arrivals: Option<u32>,
     is_shut_down: bool,
+    /// The device fails at this completion, and the run is over.
+    fails_at: Option<u32>,
+    completions: u32,
+    has_failed: bool,
     coverage: Coverage,
 }
 
@@ -79,6 +90,9 @@ impl Simulation {
             arrivals_left,
             shuts_down_after_arrivals: random.chance(15).then(|| random.within(0..=arrivals_left)),
             is_shut_down: false,
+            fails_at: random.chance(5).then(|| random.within(1..=200)),
+            completions: 0,
+            has_failed: false,
             coverage: Coverage::default(),
             geometry,
             random,
@@ -87,6 +101,9 @@ impl Simulation {
 
     fn run(mut self) -> Coverage {
         for _ in 0..TICKS_MAX {
+            if self.has_failed {
+                return self.coverage;
+            }
             if self.arrivals_left == 0 && self.scheduler.is_idle() {
                 self.check_end();
                 return self.coverage;
@@ -115,8 +132,24 @@ impl Simulation {
             self.submit();
         }
         if let Some(records) = self.device.complete(self.now) {
+            self.completions += 1;
+            if self.fails_at == Some(self.completions) {
+                return self.fail(&records);
+            }
             self.handle(Event::Completed { records: &records });
         }
+    }
+
+    /// A launch that the device refused is an error that changes nothing; the worker then tells everyone.
+    fn fail(&mut self, records: &[Record]) {
+        let mut records = records.to_vec();
+        records[0].status = Status::Rejected;
+        let before = format!("{:?}", self.scheduler);
+        let outcome = self.scheduler.handle(Event::Completed { records: &records }, self.now);
+        assert!(outcome.is_err());
+        assert_eq!(format!("{:?}", self.scheduler), before);
+        self.has_failed = true;
+        self.coverage.saw("failed launch");
     }
 
     fn submit(&mut self) {
@@ -130,6 +163,10 @@ impl Simulation {
                 self.coverage.saw("readmission");
             }
             Operation::Initialize { .. } => {}
+            Operation::Restore(copy) if copy.partial_page.is_some() => self.coverage.saw("partial restore"),
+            Operation::Restore(_) => self.coverage.saw("aligned restore"),
+            Operation::Snapshot(_) => self.coverage.saw("snapshot"),
+            Operation::Resume => self.coverage.saw("resume"),
             Operation::Prefill { sample: false, .. } => self.coverage.saw("chunk"),
             Operation::Prefill { .. } => self.coverage.saw("last chunk"),
             Operation::Decode { .. } if !self.device.is_idle() => self.coverage.saw("pipelined decode"),
@@ -143,12 +180,10 @@ impl Simulation {
     fn arrive(&mut self) {
         self.arrivals_left -= 1;
         let context = self.geometry.context_tokens_max;
-        let length_max = *self.random.pick(&[4, context / 4, context / 2, context + 2]);
-        let length = self.random.within(0..=length_max);
-        let prompt: Vec<TokenId> =
-            (0..length).map(|_| TokenId(self.random.within(0..=self.vocabulary - 1))).collect();
+        let (prompt, endpoints) = self.conversation();
         let client = Client {
             prompt: prompt.into(),
+            endpoints,
             output_tokens_max: self.random.within(0..=context),
             patience_tokens: self.random.chance(20).then(|| self.random.within(0..=10)),
             is_admitted: false,
@@ -156,9 +191,47 @@ impl Simulation {
             ending: None,
         };
         let request = RequestId(self.clients.len() as u64 + 1);
-        let (prompt, output_tokens_max) = (Arc::clone(&client.prompt), client.output_tokens_max);
+        let output_tokens_max = client.output_tokens_max;
+        let prompt = Prompt {
+            tokens: Arc::clone(&client.prompt),
+            endpoints: client.endpoints.as_slice().into(),
+            root: Digest([0; 32]),
+            conditions: Arc::default(),
+        };
         self.clients.insert(request, client);
         self.handle(Event::Submit { request, prompt, output_tokens_max });
+    }
+
+    /// A prompt and its message ends.
+    fn conversation(&mut self) -> (Vec<TokenId>, Vec<u32>) {
+        let context = self.geometry.context_tokens_max;
+        let earlier = RequestId(u64::from(self.random.within(0..=self.clients.len() as u32)));
+        let (mut prompt, mut endpoints) = match self.clients.get(&earlier) {
+            Some(client) if self.random.chance(70) => {
+                let mut tokens = client.prompt.to_vec();
+                let mut endpoints = client.endpoints.clone();
+                match self.random.within(0..=3) {
+                    0 => return (tokens, endpoints),
+                    1 if !endpoints.is_empty() => {
+                        endpoints.truncate(self.random.within(1..=endpoints.len() as u32) as usize);
+                        tokens.truncate(*endpoints.last().unwrap() as usize);
+                    }
+                    _ => tokens.extend(&client.tokens),
+                }
+                (tokens, endpoints)
+            }
+            _ => (Vec::new(), Vec::new()),
+        };
+        let length_max = *self.random.pick(&[4, context / 8, context / 4, context / 2, context + 2]);
+        for _ in 0..self.random.within(1..=3) {
+            endpoints.push(prompt.len() as u32);
+            let length = self.random.within(0..=length_max);
+            prompt.extend((0..length).map(|_| TokenId(self.random.within(0..=self.vocabulary - 1))));
+        }
+        endpoints.retain(|&endpoint| endpoint > 0 && endpoint < prompt.len() as u32);
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        (prompt, endpoints)
     }
 
     fn cancel_anyone(&mut self) {
@@ -178,10 +251,14 @@ impl Simulation {
         for output in outputs {
             self.coverage.trace(&output);
             match output {
-                Output::Admitted { request } => {
+                Output::Admitted { request, cached_tokens } => {
                     let client = self.clients.get_mut(&request).unwrap();
                     assert!(!client.is_admitted && client.ending.is_none());
                     client.is_admitted = true;
+                    assert!(cached_tokens as usize <= client.prompt.len());
+                    if cached_tokens > 0 {
+                        self.coverage.saw("hit");
+                    }
                 }
                 Output::Token { request, token, .. } => {
                     let client = self.clients.get_mut(&request).unwrap();
@@ -250,8 +327,20 @@ impl Simulation {
         }
         let stats = self.scheduler.stats();
         assert_eq!((stats.running, stats.waiting), (0, 0));
-        assert_eq!((stats.pages_free, stats.slots_free), (stats.pages, stats.slots));
-        *self.coverage.counts.entry("preemption").or_default() += stats.preemptions;
+        assert_eq!(stats.slots_free, stats.slots);
+        assert_eq!(stats.pages_free + stats.cache.pages_cached, stats.pages);
+        assert_eq!(stats.snapshots_free + stats.cache.checkpoints, stats.snapshots);
+        for (what, count) in [
+            ("preemption", stats.preemptions),
+            ("publication", stats.cache.published),
+            ("duplicate", stats.cache.duplicates),
+            ("thinning", stats.cache.thinned),
+            ("eviction for pages", stats.cache.evicted_for_pages),
+            ("eviction for snapshots", stats.cache.evicted_for_snapshots),
+            ("skipped capture", stats.captures_skipped),
+        ] {
+            *self.coverage.counts.entry(what).or_default() += count;
+        }
     }
 }
 
@@ -265,6 +354,7 @@ fn random_geometry(random: &mut Random) -> Geometry {
         1 => pages_of_context + random.within(0..=pages_of_context),
         _ => pages_of_context * slots,
     };
+    let snapshots = *random.pick(&[0, 1, 4, 12, 40]);
     let mut capacities = |sizes: &[u32], largest: u32| -> Vec<Capacity> {
         let kept: Vec<u32> = sizes
             .iter()
@@ -277,6 +367,7 @@ fn random_geometry(random: &mut Random) -> Geometry {
     Geometry {
         page_tokens,
         pages,
+        snapshots,
         slots,
         context_tokens_max,
         prefill: capacities(&[4, 8, 16], 32),
@@ -308,6 +399,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
     }
     println!("{total:?}");
     let expected = [
+        "aligned restore",
         "cancelled in decode",
         "cancelled in prefill",
         "cancelled while waiting",
@@ -316,16 +408,26 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "empty",
         "end token",
         "ended by shutdown",
+        "eviction for pages",
+        "eviction for snapshots",
+        "failed launch",
+        "hit",
         "last chunk",
         "length",
         "longer than the pool",
+        "partial restore",
         "pipelined decode",
         "pool too small",
         "preemption",
         "prompt too long",
+        "publication",
         "queue full",
         "readmission",
         "refused at shutdown",
+        "resume",
+        "skipped capture",
+        "snapshot",
+        "thinning",
     ];
     for what in expected {
         assert!(total.get(what).is_some_and(|&count| count >= 10), "the seeds hardly reach: {what}");

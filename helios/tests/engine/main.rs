@@ -103,7 +103,7 @@ async fn serve(pages: u32, requests: Vec<GenerationRequest>) -> EngineStats {
     let loaded = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
     assert!(pages <= loaded.memory.backing().pages);
     let (engine, receiver) = channel(EngineLimits::default());
-    let worker = Worker::start(&loaded.contract, pages, Box::new(loaded.executor), receiver).unwrap();
+    let worker = Worker::start(&loaded.contract, pages, 0, Box::new(loaded.executor), receiver).unwrap();
     let mut tasks = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
         let mut generation = engine.submit(request.clone()).await.unwrap();

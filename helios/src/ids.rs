@@ -47,6 +47,10 @@ id! {
     /// A snapshot row as the prefix cache counts them: snapshot 0 is the first row after the slots' rows.
     SnapshotId(u32)
 }
+id! {
+    /// A copy between the device and the tiers; never reused while a core is loaded.
+    TransferId(u64)
+}
 
 /// A SHA-256 that names what it was computed over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@
 //! its pages. Invariants: a child has consumed more than its parent, a chain's pages are exactly the complete ones of its
 //! prefix, one checkpoint a name, and every page and row of the device is free, retiring, a request's or a checkpoint's.
 
-use crate::ids::{PageId, RequestId, SnapshotId, StepId};
+use crate::ids::{PageId, SnapshotId, StepId};
 
 use super::index::PrefixIndex;
 use super::pool::Owner;
@@ -20,6 +20,8 @@ pub(super) struct Checkpoint {
     pub(super) children: u32,
     /// Requests that borrow it.
     pub(super) pins: u32,
+    /// Transfers that read it; unlike a pin, they do not keep it.
+    pub(super) copies: u32,
     /// Complete pages after its parent's, in order of position.
     pub(super) pages: Vec<PageId>,
     /// When it was last borrowed, by the cache's own clock.
@@ -65,6 +67,7 @@ pub struct PrefixCache {
     pub(super) index: PrefixIndex<SnapshotId>,
     pub(super) completed: StepId,
     pub(super) stats: CacheStats,
+    pub(super) evicted_copies: Vec<SnapshotId>,
     clock: u64,
     generation: u64,
 }
@@ -80,6 +83,7 @@ impl PrefixCache {
             index: PrefixIndex::default(),
             completed: StepId(0),
             stats: CacheStats::default(),
+            evicted_copies: Vec::with_capacity(snapshots as usize),
             clock: 0,
             generation: 0,
         }
@@ -135,6 +139,23 @@ impl PrefixCache {
         checkpoint.last_use = checkpoint.last_use.max(last_use);
     }
 
+    /// Notes a transfer that reads a checkpoint and its ancestors' pages.
+    pub fn hold_copy(&mut self, snapshot: SnapshotId) {
+        self.checkpoint_mut(snapshot).copies += 1;
+    }
+
+    /// A transfer reads a checkpoint no more.
+    pub fn release_copy(&mut self, snapshot: SnapshotId) {
+        let checkpoint = self.checkpoint_mut(snapshot);
+        checkpoint.copies = checkpoint.copies.checked_sub(1).expect("a transfer ends once");
+    }
+
+    /// Checkpoints that were given up while transfers read them. Until these have stopped, nothing may be written to what
+    /// they read.
+    pub fn drain_evicted_copies(&mut self) -> std::vec::Drain<'_, SnapshotId> {
+        self.evicted_copies.drain(..)
+    }
+
     /// The pages of a checkpoint's whole chain, in order of position.
     pub fn pages_of(&self, snapshot: SnapshotId) -> Vec<PageId> {
         let mut segments = Vec::new();
@@ -146,17 +167,16 @@ impl PrefixCache {
         segments.into_iter().rev().flatten().copied().collect()
     }
 
-    /// Makes a snapshot that the device has written findable. `pages` are the request's complete pages after those
-    /// of `parent`, which the request has pinned; on success its pin moves from there to the new checkpoint.
+    /// Makes a snapshot that has been written findable. `pages` are the owner's complete pages after those of `parent`,
+    /// which it has pinned; on success its pin moves from there to the new checkpoint.
     pub fn publish(
         &mut self,
-        request: RequestId,
+        owner: Owner,
         snapshot: SnapshotId,
         name: PrefixName,
         parent: Option<SnapshotId>,
         pages: &[PageId],
     ) -> Published {
-        let owner = Owner::Request(request);
         if self.refresh(&name) {
             self.snapshots.release(snapshot, owner, self.completed);
             return Published::Duplicate;
@@ -175,6 +195,7 @@ impl PrefixCache {
             parent,
             children: 0,
             pins: 1,
+            copies: 0,
             pages: pages.to_vec(),
             used: 0,
             last_use: self.completed,
@@ -188,32 +209,32 @@ impl PrefixCache {
         Published::New
     }
 
-    /// A page for a request, from an unused checkpoint if there is no free one.
-    pub fn take_page(&mut self, request: RequestId) -> Option<PageId> {
+    /// A page, from an unused checkpoint if there is no free one.
+    pub fn take_page(&mut self, owner: Owner) -> Option<PageId> {
         while self.pages.available() == 0 {
             if !self.evict_for_page() {
                 return None;
             }
         }
-        self.pages.take(Owner::Request(request))
+        self.pages.take(owner)
     }
 
-    /// A row that a request's state can be frozen into, from an unused checkpoint if there is no free one.
-    pub fn take_snapshot(&mut self, request: RequestId) -> Option<SnapshotId> {
+    /// A row that a state can be frozen into, from an unused checkpoint if there is no free one.
+    pub fn take_snapshot(&mut self, owner: Owner) -> Option<SnapshotId> {
         if self.snapshots.available() == 0 && !self.evict_for_snapshot() {
             return None;
         }
-        self.snapshots.take(Owner::Request(request))
+        self.snapshots.take(owner)
     }
 
-    /// Ends a request's hold of a page that steps up to `last_use` may reference.
-    pub fn release_page(&mut self, page: PageId, request: RequestId, last_use: StepId) {
-        self.pages.release(page, Owner::Request(request), last_use);
+    /// Ends an owner's hold of a page that steps up to `last_use` may reference.
+    pub fn release_page(&mut self, page: PageId, owner: Owner, last_use: StepId) {
+        self.pages.release(page, owner, last_use);
     }
 
     /// Gives back a row that was not published.
-    pub fn release_snapshot(&mut self, snapshot: SnapshotId, request: RequestId, last_use: StepId) {
-        self.snapshots.release(snapshot, Owner::Request(request), last_use);
+    pub fn release_snapshot(&mut self, snapshot: SnapshotId, owner: Owner, last_use: StepId) {
+        self.snapshots.release(snapshot, owner, last_use);
     }
 
     /// Everything submitted up to `step` is complete.

@@ -1,7 +1,7 @@
 //! What is given up for room: only what nobody borrows and no step in flight can reference.
 //!
 //! Pages come from the leaf that was used least recently, for only leaves give pages back: an ancestor's pages are its
-//! descendants' too. Rows come from thinning first: a checkpoint between its parent and its only child costs little to lose, the
+//! descendants' too. One that a transfer reads goes last. Rows come from thinning first: a checkpoint between its parent and its only child costs little to lose, the
 //! less the closer those two are, and every endpoint stays.
 
 use crate::ids::SnapshotId;
@@ -51,7 +51,8 @@ impl PrefixCache {
 
     /// The removable checkpoint whose neighbours are closest; roots only where there is no other, older ones on ties.
     fn thinnest(&self) -> Option<SnapshotId> {
-        let removable = self.published().filter(|(_, one)| one.children == 1 && self.is_unused(one));
+        let is_removable = |one: &Checkpoint| one.children == 1 && one.copies == 0 && self.is_unused(one);
+        let removable = self.published().filter(|(_, one)| is_removable(one));
         let best = removable.min_by_key(|&(snapshot, one)| {
             let start = one.parent.map_or(0, |parent| self.checkpoint(parent).name.consumed);
             let end = self.checkpoint(self.only_child(snapshot)).name.consumed;
@@ -62,12 +63,15 @@ impl PrefixCache {
 
     fn oldest_leaf(&self) -> Option<SnapshotId> {
         let leaves = self.published().filter(|(_, one)| one.children == 0 && self.is_unused(one));
-        leaves.min_by_key(|(_, one)| one.used).map(|(snapshot, _)| snapshot)
+        leaves.min_by_key(|(_, one)| (one.copies > 0, one.used)).map(|(snapshot, _)| snapshot)
     }
 
     fn evict_leaf(&mut self, leaf: SnapshotId) {
         let checkpoint = self.retire(leaf);
         self.stats.pages_cached -= checkpoint.pages.len() as u32;
+        if checkpoint.copies > 0 {
+            self.evicted_copies.push(leaf);
+        }
         for page in checkpoint.pages {
             self.pages.release(page, Owner::Cache, checkpoint.last_use);
         }

@@ -1,33 +1,30 @@
 //! The cache's invariants, checked whole after every step of a test or simulation.
 
-use crate::ids::{PageId, RequestId, SnapshotId};
+use crate::ids::{PageId, SnapshotId};
 
 use super::checkpoints::PrefixCache;
 use super::pool::{IntegrityError, Owner};
 
-/// What requests hold, by their own account.
+/// What requests and transfers hold, by their own account.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
-    /// Pages for a request's own use.
-    pub pages: Vec<(RequestId, PageId)>,
-    /// Rows that a request's state is being frozen into.
-    pub snapshots: Vec<(RequestId, SnapshotId)>,
-    /// Checkpoints that requests have pinned, once for each pin.
+    /// Pages for an owner's own use.
+    pub pages: Vec<(Owner, PageId)>,
+    /// Rows that a state is being frozen or copied into.
+    pub snapshots: Vec<(Owner, SnapshotId)>,
+    /// Checkpoints that are pinned, once for each pin.
     pub pins: Vec<SnapshotId>,
+    /// Checkpoints that transfers read, once for each transfer.
+    pub copies: Vec<SnapshotId>,
 }
 
 impl PrefixCache {
     /// Checks every invariant of the checkpoints and of the pools below them.
     pub fn check_integrity(&self, holdings: &Holdings) -> Result<(), IntegrityError> {
-        let of_requests = |&(request, resource): &(RequestId, PageId)| (Owner::Request(request), resource);
-        let mut pages: Vec<_> = holdings.pages.iter().map(of_requests).collect();
+        let mut pages = holdings.pages.clone();
         pages.extend(self.published().flat_map(|(_, one)| &one.pages).map(|&page| (Owner::Cache, page)));
         self.pages.check_integrity(&pages)?;
-        let mut snapshots: Vec<_> = holdings
-            .snapshots
-            .iter()
-            .map(|&(request, snapshot)| (Owner::Request(request), snapshot))
-            .collect();
+        let mut snapshots = holdings.snapshots.clone();
         snapshots.extend(self.published().map(|(snapshot, _)| (Owner::Cache, snapshot)));
         self.snapshots.check_integrity(&snapshots)?;
 
@@ -50,6 +47,7 @@ impl PrefixCache {
         let one = self.checkpoint(snapshot);
         let children = self.published().filter(|(_, other)| other.parent == Some(snapshot)).count();
         let pins = holdings.pins.iter().filter(|&&pinned| pinned == snapshot).count();
+        let copies = holdings.copies.iter().filter(|&&copied| copied == snapshot).count();
         let parent = one.parent.map(|parent| self.checkpoints[parent.0 as usize].as_ref());
         if self.index.get(&one.name) != Some(snapshot) {
             Err("cannot be found")
@@ -57,6 +55,8 @@ impl PrefixCache {
             Err("has another number of children")
         } else if one.pins as usize != pins {
             Err("has another number of pins")
+        } else if one.copies as usize != copies {
+            Err("has another number of transfers")
         } else if parent
             .is_some_and(|parent| parent.is_none_or(|parent| parent.name.consumed >= one.name.consumed))
         {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ids::{PageId, RequestId, SlotId, SnapshotId, StepId};
+use crate::ids::{PageId, RequestId, SlotId, SnapshotId, StepId, TransferId};
 
 /// A resource that is named by its number, from 0.
 pub trait Numbered: Copy + std::fmt::Debug + Eq {
@@ -42,6 +42,8 @@ impl Numbered for SnapshotId {
 pub enum Owner {
     /// For its own use: nobody else reads or writes it.
     Request(RequestId),
+    /// A checkpoint on its way from a tier: nobody else reads or writes it.
+    Transfer(TransferId),
     /// A published checkpoint: immutable, and read by whoever has pinned it.
     Cache,
 }

@@ -12,7 +12,7 @@ const PAGE_TOKENS: u32 = 3;
 /// A request as the scheduler would keep it.
 #[derive(Clone, Debug)]
 struct Borrower {
-    request: RequestId,
+    owner: Owner,
     tokens: Vec<TokenId>,
     base: Option<SnapshotId>,
     /// The base's pages, then its own.
@@ -113,7 +113,7 @@ impl Model {
         let best = best.max_by_key(|known| known.tokens.len());
         assert_eq!(found, best.map(|best| (best.snapshot, best.tokens.len() as u32)));
         self.requests += 1;
-        let request = RequestId(self.requests);
+        let owner = Owner::Request(RequestId(self.requests));
         let (base, consumed) = found.map_or((None, 0), |(snapshot, consumed)| (Some(snapshot), consumed));
         let mut pages = base.map(|snapshot| self.cache.pages_of(snapshot)).unwrap_or_default();
         if let Some(snapshot) = base {
@@ -122,13 +122,13 @@ impl Model {
         let shared = pages.len();
         if !consumed.is_multiple_of(PAGE_TOKENS) {
             // The partial page is a copy of its own.
-            let Some(page) = self.cache.take_page(request) else {
+            let Some(page) = self.cache.take_page(owner) else {
                 return base.into_iter().for_each(|base| self.cache.unpin(base, StepId(self.submitted)));
             };
             pages.push(page);
         }
         tokens.truncate(consumed as usize);
-        self.borrowers.push(Borrower { request, tokens, base, shared, pages });
+        self.borrowers.push(Borrower { owner, tokens, base, shared, pages });
     }
 
     fn extend(&mut self, borrower: usize, tokens: u32) {
@@ -138,7 +138,7 @@ impl Model {
             let length = self.borrowers[borrower].tokens.len() as u32;
             if length.is_multiple_of(PAGE_TOKENS) {
                 let room = self.cache.room(None);
-                let page = self.cache.take_page(self.borrowers[borrower].request);
+                let page = self.cache.take_page(self.borrowers[borrower].owner);
                 assert_eq!(page.is_some(), room > 0, "room is what can be had");
                 let Some(page) = page else { return };
                 assert!(!is_held(page, self), "a page is handed out while somebody reads it");
@@ -149,17 +149,17 @@ impl Model {
     }
 
     fn publish(&mut self, index: usize) {
-        let Borrower { request, tokens, base, pages, shared } = self.borrowers[index].clone();
+        let Borrower { owner, tokens, base, pages, shared } = self.borrowers[index].clone();
         if tokens.is_empty() {
             return;
         }
         let name = chain(&tokens).name(tokens.len() as u32, tokens.as_slice());
         let is_known = self.known.iter().any(|known| known.tokens == tokens);
-        let Some(snapshot) = self.cache.take_snapshot(request) else { return };
+        let Some(snapshot) = self.cache.take_snapshot(owner) else { return };
         self.forget_evicted();
         let complete = tokens.len() / PAGE_TOKENS as usize;
         let own = pages[shared..].get(..complete - shared).unwrap();
-        match self.cache.publish(request, snapshot, name, base, own) {
+        match self.cache.publish(owner, snapshot, name, base, own) {
             Published::Duplicate => assert!(is_known),
             Published::New => {
                 self.known.push(Known { tokens, pages: pages[..complete].to_vec(), snapshot });
@@ -173,7 +173,7 @@ impl Model {
         let one = self.borrowers.remove(index);
         let last_use = StepId(self.submitted);
         for &page in &one.pages[one.shared..] {
-            self.cache.release_page(page, one.request, last_use);
+            self.cache.release_page(page, one.owner, last_use);
         }
         if let Some(base) = one.base {
             self.cache.unpin(base, last_use);
@@ -205,7 +205,7 @@ impl Model {
         }
         let mut holdings = Holdings::default();
         for one in &self.borrowers {
-            holdings.pages.extend(one.pages[one.shared..].iter().map(|&page| (one.request, page)));
+            holdings.pages.extend(one.pages[one.shared..].iter().map(|&page| (one.owner, page)));
             holdings.pins.extend(one.base);
         }
         self.cache.check_integrity(&holdings).unwrap();
@@ -236,16 +236,16 @@ proptest! {
 
 /// Publishes a chain at the given positions and lets it go; gives the snapshots.
 fn published(cache: &mut PrefixCache, salt: u32, positions: &[u32]) -> Vec<SnapshotId> {
-    let request = RequestId(u64::from(salt));
+    let owner = Owner::Request(RequestId(u64::from(salt)));
     let tokens: Vec<TokenId> = (0..*positions.last().unwrap()).map(|_| TokenId(salt)).collect();
     let (mut base, mut shared) = (None, 0);
     let mut snapshots = Vec::new();
     for &position in positions {
         let complete = position / PAGE_TOKENS;
-        let pages: Vec<PageId> = (shared..complete).map(|_| cache.take_page(request).unwrap()).collect();
-        let snapshot = cache.take_snapshot(request).unwrap();
+        let pages: Vec<PageId> = (shared..complete).map(|_| cache.take_page(owner).unwrap()).collect();
+        let snapshot = cache.take_snapshot(owner).unwrap();
         let name = chain(&tokens).name(position, tokens.as_slice());
-        assert_eq!(cache.publish(request, snapshot, name, base, &pages), Published::New);
+        assert_eq!(cache.publish(owner, snapshot, name, base, &pages), Published::New);
         (base, shared) = (Some(snapshot), complete);
         snapshots.push(snapshot);
     }
@@ -268,7 +268,7 @@ fn snapshot_pressure_thins_the_shortest_interval_and_keeps_endpoints() {
             .into_iter()
             .filter(|&(salt, position)| is_there(cache, salt, position))
             .collect();
-        cache.take_snapshot(RequestId(9)).unwrap();
+        cache.take_snapshot(Owner::Request(RequestId(9))).unwrap();
         before.into_iter().find(|&(salt, position)| !is_there(cache, salt, position)).unwrap()
     };
     // Interior ones: 20 lies between 10 and 24, 24 between 20 and 40; then roots; then the oldest leaf.
@@ -278,7 +278,7 @@ fn snapshot_pressure_thins_the_shortest_interval_and_keeps_endpoints() {
     assert_eq!(gone(&mut cache), (2, 30));
     assert_eq!(gone(&mut cache), (1, 40));
     assert_eq!(gone(&mut cache), (2, 90));
-    assert_eq!(cache.take_snapshot(RequestId(9)), None);
+    assert_eq!(cache.take_snapshot(Owner::Request(RequestId(9))), None);
     assert_eq!((cache.stats().thinned, cache.stats().evicted_for_snapshots), (4, 2));
 }
 
@@ -287,7 +287,7 @@ fn page_pressure_unwinds_the_conversation_that_was_used_least_recently() {
     let mut cache = PrefixCache::new(PAGE_TOKENS, 20, 8);
     published(&mut cache, 1, &[12, 30]);
     let second = published(&mut cache, 2, &[12, 30]);
-    let request = RequestId(9);
+    let owner = Owner::Request(RequestId(9));
     cache.pin(second[0]);
     cache.unpin(second[0], StepId(0));
     assert_eq!(cache.room(None), 20);
@@ -297,13 +297,13 @@ fn page_pressure_unwinds_the_conversation_that_was_used_least_recently() {
             assert!(is_there(&cache, *salt, *position));
         }
         for _ in 0..count {
-            cache.take_page(request).unwrap();
+            cache.take_page(owner).unwrap();
         }
         for (salt, position) in positions {
             assert!(!is_there(&cache, salt, position));
         }
     }
-    assert_eq!(cache.take_page(request), None);
+    assert_eq!(cache.take_page(owner), None);
 }
 
 #[test]
@@ -311,11 +311,11 @@ fn what_steps_in_flight_may_use_is_not_given_up() {
     let mut cache = PrefixCache::new(PAGE_TOKENS, 4, 2);
     let only = published(&mut cache, 1, &[12])[0];
     cache.pin(only);
-    assert_eq!((cache.room(None), cache.take_page(RequestId(9))), (0, None));
+    assert_eq!((cache.room(None), cache.take_page(Owner::Request(RequestId(9)))), (0, None));
     cache.unpin(only, StepId(5));
-    assert_eq!((cache.room(None), cache.take_page(RequestId(9))), (0, None));
+    assert_eq!((cache.room(None), cache.take_page(Owner::Request(RequestId(9)))), (0, None));
     cache.complete(StepId(5));
     assert_eq!(cache.room(Some(only)), 0, "it is wanted");
     assert_eq!(cache.room(None), 4);
-    assert!(cache.take_page(RequestId(9)).is_some());
+    assert!(cache.take_page(Owner::Request(RequestId(9))).is_some());
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::Condition;
-use crate::ids::{Digest, Epoch, RequestId, SlotId, TokenId};
+use crate::cache::{Condition, PrefixName};
+use crate::ids::{Digest, Epoch, RequestId, SlotId, TokenId, TransferId};
 
 /// What a request starts from.
 #[derive(Clone, Debug)]
@@ -32,6 +32,14 @@ pub enum Event<'a> {
     Cancel { request: RequestId },
     /// The oldest step in flight is complete; one record for each of its lanes, in order.
     Completed { records: &'a [Record] },
+    /// A tier holds a checkpoint of this name, from before the process started.
+    TierHolds { name: PrefixName },
+    /// No tier holds the checkpoint of this digest any more.
+    TierDropped { digest: Digest },
+    /// A store or fetch is over.
+    Transferred { transfer: TransferId, is_done: bool },
+    /// The tiers have ended; what they had not answered has failed.
+    TiersStopped,
     /// Admit nothing new, and end what still runs after `drain`.
     Shutdown { drain: Duration },
 }

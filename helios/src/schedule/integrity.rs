@@ -37,11 +37,18 @@ impl Scheduler {
     fn holdings(&self) -> Holdings {
         let mut holdings = Holdings::default();
         for one in self.running.iter().flatten() {
-            let request = one.sequence.request;
-            holdings.pages.extend(one.own_pages().iter().map(|&page| (request, page)));
-            holdings.snapshots.extend(one.capturing.map(|snapshot| (request, snapshot)));
+            let owner = Owner::Request(one.sequence.request);
+            holdings.pages.extend(one.own_pages().iter().map(|&page| (owner, page)));
+            holdings.snapshots.extend(one.capturing.map(|snapshot| (owner, snapshot)));
             holdings.pins.extend(one.base.map(|base| base.snapshot));
         }
+        for (&transfer, ticket) in &self.transfers.tickets {
+            let owner = Owner::Transfer(transfer);
+            holdings.pages.extend(ticket.pages.iter().map(|&page| (owner, page)));
+            holdings.snapshots.push((owner, ticket.snapshot));
+            holdings.pins.extend(ticket.parent);
+        }
+        holdings.copies.extend(self.transfers.copied());
         holdings
     }
 

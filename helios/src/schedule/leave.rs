@@ -47,7 +47,7 @@ impl Scheduler {
             self.captured(slot);
             return None;
         }
-        let Some(snapshot) = self.cache.take_snapshot(one.sequence.request) else {
+        let Some(snapshot) = self.cache.take_snapshot(Owner::Request(one.sequence.request)) else {
             self.captures_skipped += 1;
             self.captured(slot);
             return None;
@@ -70,8 +70,20 @@ impl Scheduler {
         let complete = (consumed / self.geometry.page_tokens) as usize;
         let parent = one.base.map(|base| base.snapshot);
         let pages = &one.pages[shared..complete];
-        if self.cache.publish(sequence.request, snapshot, name, parent, pages) == Published::New {
+        if self.cache.publish(Owner::Request(sequence.request), snapshot, name, parent, pages)
+            == Published::New
+        {
             one.base = Some(Base { snapshot, consumed, pages: complete });
+            let sequence = &one.sequence;
+            let page_tokens = self.geometry.page_tokens;
+            self.transfers.store(
+                &mut self.cache,
+                page_tokens,
+                name,
+                snapshot,
+                &sequence.chain,
+                &sequence.tokens,
+            );
         }
         self.captured(slot);
     }
@@ -99,17 +111,17 @@ impl Scheduler {
     /// epoch is in no later lane and initialization overwrites all of it, so a reset would only cost a launch.
     pub(super) fn retire(&mut self, slot: SlotId) -> Sequence {
         let one = self.running[slot.0 as usize].take().expect("only running requests retire");
-        let (request, last_use) = (one.sequence.request, self.last_step);
+        let (owner, last_use) = (Owner::Request(one.sequence.request), self.last_step);
         for &page in one.own_pages() {
-            self.cache.release_page(page, request, last_use);
+            self.cache.release_page(page, owner, last_use);
         }
         if let Some(snapshot) = one.capturing {
-            self.cache.release_snapshot(snapshot, request, last_use);
+            self.cache.release_snapshot(snapshot, owner, last_use);
         }
         if let Some(base) = one.base {
             self.cache.unpin(base.snapshot, last_use);
         }
-        self.slots.release(slot, Owner::Request(request), last_use);
+        self.slots.release(slot, owner, last_use);
         one.sequence
     }
 }

@@ -20,6 +20,7 @@ mod queue;
 mod scheduler;
 mod sequence;
 mod step;
+mod transfers;
 
 pub use completion::CompletionError;
 pub use event::{Ending, Event, Finish, Output, Prompt, Record, Rejection, Status};
@@ -27,6 +28,7 @@ pub use geometry::{Capacity, Geometry, GeometryError, SchedulerLimits};
 pub use queue::BYPASSES_MAX;
 pub use scheduler::{Scheduler, SchedulerStats};
 pub use step::{Lane, Operation, PageUpdate, StateCopy, Step};
+pub use transfers::{TransferOrder, TransferStats};
 
 #[cfg(test)]
 mod tests;

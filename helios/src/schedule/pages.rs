@@ -55,7 +55,7 @@ impl Scheduler {
             one.base = Some(Base { snapshot, consumed, pages: one.pages.len() });
         }
         while (one.pages.len() as u32) < reserved {
-            let page = self.cache.take_page(request);
+            let page = self.cache.take_page(Owner::Request(request));
             one.pages.push(page.expect("admission saw room for what it reserves"));
         }
         self.running[slot.0 as usize] = Some(one);
@@ -73,7 +73,7 @@ impl Scheduler {
             // No step has seen the pages that the deeper checkpoint's take the place of.
             let replaced = one.base.map_or(0, |base| base.pages)..shared.min(one.pages.len());
             for &page in &one.pages[replaced] {
-                self.cache.release_page(page, sequence.request, StepId(0));
+                self.cache.release_page(page, Owner::Request(sequence.request), StepId(0));
             }
             pages.reserve_exact(one.pages.capacity().saturating_sub(shared));
             pages.extend(one.pages.iter().skip(shared));
@@ -112,12 +112,15 @@ impl Scheduler {
         is_short
     }
 
-    /// Makes room when a decoder cannot go on, with nothing in flight: a history that the whole pool cannot hold ends,
-    /// else the newest decoder gives up its pages and goes on later from what is still cached of it.
+    /// Makes room when a decoder cannot go on, with nothing in flight: a history that the whole pool cannot hold ends, a
+    /// fetch is given up, else the newest decoder gives up its pages and goes on later from what is still cached of it.
     pub(super) fn relieve(&mut self) {
         let too_long = self.order.iter().find(|&&slot| self.needed_pages(slot) > self.geometry.pages);
         if let Some(&slot) = too_long {
             self.finish(slot, Ending::Finished(Finish::Length));
+            return;
+        }
+        if self.abandon_ticket() {
             return;
         }
         let newest = *self.order.last().expect("only decoders run out of pages");
@@ -141,7 +144,7 @@ impl Scheduler {
     fn grow_to(&mut self, slot: SlotId, pages: u32) -> bool {
         let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen running");
         while (one.pages.len() as u32) < pages {
-            match self.cache.take_page(one.sequence.request) {
+            match self.cache.take_page(Owner::Request(one.sequence.request)) {
                 Some(page) => one.pages.push(page),
                 None => return false,
             }
@@ -157,6 +160,6 @@ pub(super) fn reservation_pages(geometry: &Geometry, sequence: &Sequence) -> u32
 }
 
 /// A preempted request has fitted before: where the pool is no larger than its history, it takes the whole pool.
-fn admission_pages(geometry: &Geometry, sequence: &Sequence) -> u32 {
+pub(super) fn admission_pages(geometry: &Geometry, sequence: &Sequence) -> u32 {
     reservation_pages(geometry, sequence).min(geometry.pages)
 }

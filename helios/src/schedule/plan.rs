@@ -37,6 +37,7 @@ impl Scheduler {
             }
             self.relieve();
         }
+        self.fetch(now);
         self.admit();
 
         let prefill = self.next_to_prefill();

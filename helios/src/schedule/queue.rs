@@ -6,23 +6,34 @@
 use std::collections::VecDeque;
 
 use crate::cache::{IntegrityError, PrefixCache};
-use crate::ids::{RequestId, SnapshotId};
+use crate::ids::{RequestId, SnapshotId, TransferId};
 
 use super::sequence::Sequence;
 
 /// Requests that may be admitted ahead of one that waits for pages.
 pub const BYPASSES_MAX: u32 = 16;
 
+/// Whether a request starts from what a tier holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fetch {
+    Undecided,
+    /// It is not considered before the ticket is closed.
+    Waits(TransferId),
+    /// It starts from what the device holds.
+    Decided,
+}
+
 #[derive(Clone, Debug)]
-struct Waiting {
-    sequence: Sequence,
+pub(super) struct Waiting {
+    pub(super) sequence: Sequence,
+    pub(super) fetch: Fetch,
     bypasses: u32,
     /// The deepest checkpoint of its history, as of a generation of the cache.
     base: Option<(u64, Option<(SnapshotId, u32)>)>,
 }
 
 impl Waiting {
-    fn base(&mut self, cache: &PrefixCache) -> Option<(SnapshotId, u32)> {
+    pub(super) fn base(&mut self, cache: &PrefixCache) -> Option<(SnapshotId, u32)> {
         let generation = cache.generation();
         let known = self.base.filter(|&(known, _)| known == generation);
         let (_, base) = known.unwrap_or_else(|| {
@@ -56,7 +67,7 @@ impl WaitingQueue {
     /// Puts a sequence where its arrival belongs: a new one last, a preempted one before what came later.
     pub(super) fn insert(&mut self, sequence: Sequence) {
         let place = self.entries.partition_point(|entry| entry.sequence.arrival < sequence.arrival);
-        self.entries.insert(place, Waiting { sequence, bypasses: 0, base: None });
+        self.entries.insert(place, Waiting { sequence, fetch: Fetch::Undecided, bypasses: 0, base: None });
     }
 
     /// Takes the first sequence that `fits` with its checkpoint and may go, counting a bypass for each one ahead of it.
@@ -67,6 +78,9 @@ impl WaitingQueue {
     ) -> Option<(Sequence, Option<(SnapshotId, u32)>)> {
         let mut chosen = None;
         for (index, entry) in self.entries.iter_mut().enumerate() {
+            if let Fetch::Waits(_) = entry.fetch {
+                continue;
+            }
             let base = entry.base(cache);
             if fits(&entry.sequence, base) {
                 chosen = Some((index, base));
@@ -77,10 +91,23 @@ impl WaitingQueue {
             }
         }
         let (chosen, base) = chosen?;
-        for bypassed in self.entries.range_mut(..chosen) {
+        // One that waits for a ticket would not have gone anyway.
+        let bypassed = self.entries.range_mut(..chosen);
+        for bypassed in bypassed.filter(|entry| !matches!(entry.fetch, Fetch::Waits(_))) {
             bypassed.bypasses += 1;
         }
         self.entries.remove(chosen).map(|entry| (entry.sequence, base))
+    }
+
+    pub(super) fn entry_mut(&mut self, place: usize) -> &mut Waiting {
+        &mut self.entries[place]
+    }
+
+    /// Lets go on who waits for a ticket.
+    pub(super) fn decide(&mut self, ticket: TransferId) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.fetch == Fetch::Waits(ticket)) {
+            entry.fetch = Fetch::Decided;
+        }
     }
 
     pub(super) fn remove(&mut self, request: RequestId) -> Option<Sequence> {

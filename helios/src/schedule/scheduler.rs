@@ -14,6 +14,7 @@ use super::pages::reservation_pages;
 use super::queue::WaitingQueue;
 use super::sequence::{Leave, Running, Sequence, Stage, Tokens};
 use super::step::Step;
+use super::transfers::{TransferStats, Transfers};
 
 /// Admits requests, plans steps and follows their completions.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Scheduler {
     /// By slot.
     pub(super) running: Vec<Option<Running>>,
     pub(super) cache: PrefixCache,
+    pub(super) transfers: Transfers,
     pub(super) slots: SlotPool,
     /// Oldest first.
     pub(super) in_flight: VecDeque<Step>,
@@ -67,6 +69,7 @@ pub struct SchedulerStats {
     /// Captures that found every row in use.
     pub captures_skipped: u64,
     pub cache: CacheStats,
+    pub transfers: TransferStats,
 }
 
 impl Scheduler {
@@ -81,6 +84,7 @@ impl Scheduler {
             waiting: WaitingQueue::default(),
             running: (0..slots).map(|_| None).collect(),
             cache: PrefixCache::new(geometry.page_tokens, geometry.pages, geometry.snapshots),
+            transfers: Transfers::default(),
             slots: SlotPool::new(geometry.slots),
             in_flight: VecDeque::with_capacity(geometry.frames as usize),
             spare_steps: Vec::with_capacity(geometry.frames as usize),
@@ -111,6 +115,10 @@ impl Scheduler {
             }
             Event::Cancel { request } => self.cancel(request),
             Event::Completed { records } => return self.complete(records),
+            Event::TierHolds { name } => self.tier_holds(name),
+            Event::TierDropped { digest } => self.tier_dropped(digest),
+            Event::Transferred { transfer, is_done } => self.transferred(transfer, is_done),
+            Event::TiersStopped => self.tiers_stopped(),
             Event::Shutdown { drain } => {
                 self.deadline = Some(now.saturating_add(drain));
                 while let Some(sequence) = self.waiting.remove_first(|sequence| !sequence.is_announced) {
@@ -129,6 +137,11 @@ impl Scheduler {
     /// The step whose completion comes next.
     pub fn oldest_in_flight(&self) -> Option<&Step> {
         self.in_flight.front()
+    }
+
+    /// The step that was planned last, if it is not complete.
+    pub fn newest_in_flight(&self) -> Option<&Step> {
+        self.in_flight.back()
     }
 
     /// Whether no request waits or runs and nothing is in flight.
@@ -151,6 +164,7 @@ impl Scheduler {
             cached_tokens: self.cached_tokens,
             captures_skipped: self.captures_skipped,
             cache: self.cache.stats(),
+            transfers: self.transfers.stats,
         }
     }
 

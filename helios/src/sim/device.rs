@@ -102,6 +102,11 @@ impl SimDevice {
         }
     }
 
+    /// What copies beside the queue read and write.
+    pub(crate) fn model_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }

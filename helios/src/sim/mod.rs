@@ -12,4 +12,5 @@ pub(crate) mod device;
 pub(crate) mod executor;
 pub(crate) mod model;
 pub(crate) mod random;
+mod tiers;
 mod workload;

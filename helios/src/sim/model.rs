@@ -1,6 +1,6 @@
 //! What programs keep and compute, with a hash in place of a model.
 
-use crate::ids::{Epoch, PageId, SlotId, TokenId};
+use crate::ids::{Epoch, PageId, SlotId, SnapshotId, TokenId};
 use crate::schedule::{Finish, Record, StateCopy, Status};
 
 use super::random::mix;
@@ -37,12 +37,15 @@ struct SlotState {
     recurrent: u64,
 }
 
+/// What a page holds.
+pub(crate) type Page = Vec<Option<TokenId>>;
+
 /// What a snapshot row holds.
-#[derive(Clone, Debug)]
-struct Snapshot {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
     consumed: u32,
     recurrent: u64,
-    partial_page: Option<Vec<Option<TokenId>>>,
+    partial_page: Option<Page>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +54,7 @@ pub(crate) struct Model {
     page_tokens: u32,
     slots: Vec<SlotState>,
     /// Every token ever written, by page and offset.
-    pages: Vec<Vec<Option<TokenId>>>,
+    pages: Vec<Page>,
     snapshots: Vec<Option<Snapshot>>,
 }
 
@@ -164,6 +167,14 @@ impl Model {
         }
         let token = self.sample(slot, table);
         self.record(slot, Status::Live, Some(token))
+    }
+
+    pub(crate) fn page_mut(&mut self, page: PageId) -> &mut Page {
+        &mut self.pages[page.0 as usize]
+    }
+
+    pub(crate) fn snapshot_mut(&mut self, snapshot: SnapshotId) -> &mut Option<Snapshot> {
+        &mut self.snapshots[snapshot.0 as usize]
     }
 
     fn consume(&mut self, slot: SlotId, token: TokenId, table: &[Option<PageId>]) {

@@ -11,12 +11,13 @@ use crate::ids::Digest;
 use crate::ids::{RequestId, TokenId};
 use crate::schedule::{
     Capacity, Ending, Event, Finish, Geometry, Operation, Output, Prompt, Record, Rejection, Scheduler,
-    SchedulerLimits, Status,
+    SchedulerLimits, Status, TransferOrder,
 };
 
 use super::device::SimDevice;
 use super::model::{END_TOKEN, next_token};
 use super::random::{Random, mix};
+use super::tiers::SimTiers;
 
 const SMOKE_SEEDS: u64 = 400;
 /// Ticks within which a workload must have ended; several times what the slowest seed takes.
@@ -59,7 +60,10 @@ struct Simulation {
     random: Random,
     now: Duration,
     scheduler: Scheduler,
+    limits: SchedulerLimits,
     device: SimDevice,
+    tiers: Option<SimTiers>,
+    restarts_left: u32,
     geometry: Geometry,
     vocabulary: u32,
     clients: BTreeMap<RequestId, Client>,
@@ -81,10 +85,18 @@ impl Simulation {
             SchedulerLimits { waiting_max: random.within(2..=40), steps_in_flight_max: random.within(1..=2) };
         let vocabulary = *random.pick(&[8, 40, 1000]);
         let arrivals_left = random.within(10..=60);
+        let has_tiers = geometry.snapshots > 0 && random.chance(60);
+        let mut scheduler = Scheduler::new(geometry.clone(), limits).unwrap();
+        if has_tiers {
+            scheduler.use_tiers();
+        }
         Self {
             now: Duration::ZERO,
-            scheduler: Scheduler::new(geometry.clone(), limits).unwrap(),
+            scheduler,
+            limits,
             device: SimDevice::new(&geometry, vocabulary),
+            tiers: has_tiers.then(SimTiers::default),
+            restarts_left: u32::from(has_tiers && random.chance(60)),
             vocabulary,
             clients: BTreeMap::new(),
             arrivals_left,
@@ -104,9 +116,12 @@ impl Simulation {
             if self.has_failed {
                 return self.coverage;
             }
-            if self.arrivals_left == 0 && self.scheduler.is_idle() {
+            if self.arrivals_left == 0 && self.scheduler.is_idle() && !self.scheduler.has_tickets() {
                 self.check_end();
-                return self.coverage;
+                if self.restarts_left == 0 {
+                    return self.coverage;
+                }
+                self.restart();
             }
             self.tick();
         }
@@ -131,6 +146,16 @@ impl Simulation {
         if self.random.chance(80) {
             self.submit();
         }
+        if let Some(tiers) = &mut self.tiers {
+            for event in tiers.answer(self.device.model_mut(), self.now, &mut self.random) {
+                self.handle(event);
+            }
+            if self.random.within(0..=20_000) == 0 {
+                self.coverage.saw("tiers stopped");
+                self.tiers = None;
+                self.handle(Event::TiersStopped);
+            }
+        }
         if let Some(records) = self.device.complete(self.now) {
             self.completions += 1;
             if self.fails_at == Some(self.completions) {
@@ -152,8 +177,39 @@ impl Simulation {
         self.coverage.saw("failed launch");
     }
 
+    /// A new process with the same tiers; its agents go on with the conversations of the old one.
+    fn restart(&mut self) {
+        self.restarts_left -= 1;
+        self.coverage.saw("restart");
+        self.is_shut_down = false;
+        self.shuts_down_after_arrivals = None;
+        self.arrivals_left = self.random.within(5..=30);
+        self.scheduler = Scheduler::new(self.geometry.clone(), self.limits).unwrap();
+        self.device = SimDevice::new(&self.geometry, self.vocabulary);
+        if let Some(tiers) = &mut self.tiers {
+            self.scheduler.use_tiers();
+            for event in tiers.restart() {
+                self.handle(event);
+            }
+        }
+    }
+
+    fn carry_out_orders(&mut self) {
+        for order in self.scheduler.drain_orders() {
+            self.coverage.saw(match order {
+                TransferOrder::Store { .. } => "store",
+                TransferOrder::Fetch { .. } => "fetch",
+                TransferOrder::Abandon { .. } => "abandoned transfer",
+            });
+            let tiers = self.tiers.as_mut().expect("only tiers get orders");
+            tiers.order(order, self.device.model_mut(), self.now, &mut self.random);
+        }
+    }
+
     fn submit(&mut self) {
-        let Some(step) = self.scheduler.plan(self.now) else {
+        let is_planned = self.scheduler.plan(self.now).is_some();
+        self.carry_out_orders();
+        let Some(step) = self.scheduler.newest_in_flight().filter(|_| is_planned) else {
             self.settle();
             return;
         };
@@ -179,10 +235,18 @@ impl Simulation {
 
     fn arrive(&mut self) {
         self.arrivals_left -= 1;
-        let context = self.geometry.context_tokens_max;
         let (prompt, endpoints) = self.conversation();
+        let prompt: Arc<[TokenId]> = prompt.into();
+        let choices = if self.random.chance(15) { self.random.within(2..=4) } else { 1 };
+        for _ in 0..choices {
+            self.ask(Arc::clone(&prompt), endpoints.clone());
+        }
+    }
+
+    fn ask(&mut self, prompt: Arc<[TokenId]>, endpoints: Vec<u32>) {
+        let context = self.geometry.context_tokens_max;
         let client = Client {
-            prompt: prompt.into(),
+            prompt,
             endpoints,
             output_tokens_max: self.random.within(0..=context),
             patience_tokens: self.random.chance(20).then(|| self.random.within(0..=10)),
@@ -241,6 +305,9 @@ impl Simulation {
 
     fn handle(&mut self, event: Event<'_>) {
         self.scheduler.handle(event, self.now).expect("the simulated device keeps its word");
+        if self.tiers.is_some() {
+            self.carry_out_orders();
+        }
         self.settle();
     }
 
@@ -338,6 +405,11 @@ impl Simulation {
             ("eviction for pages", stats.cache.evicted_for_pages),
             ("eviction for snapshots", stats.cache.evicted_for_snapshots),
             ("skipped capture", stats.captures_skipped),
+            ("stored", stats.transfers.stored),
+            ("store failed", stats.transfers.stores_failed),
+            ("fetched", stats.transfers.fetched),
+            ("fetch failed", stats.transfers.fetches_failed),
+            ("joined ticket", stats.transfers.joined),
         ] {
             *self.coverage.counts.entry(what).or_default() += count;
         }
@@ -399,6 +471,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
     }
     println!("{total:?}");
     let expected = [
+        "abandoned transfer",
         "aligned restore",
         "cancelled in decode",
         "cancelled in prefill",
@@ -411,7 +484,10 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "eviction for pages",
         "eviction for snapshots",
         "failed launch",
+        "fetch failed",
+        "fetched",
         "hit",
+        "joined ticket",
         "last chunk",
         "length",
         "longer than the pool",
@@ -424,10 +500,14 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "queue full",
         "readmission",
         "refused at shutdown",
+        "restart",
         "resume",
         "skipped capture",
         "snapshot",
+        "store failed",
+        "stored",
         "thinning",
+        "tiers stopped",
     ];
     for what in expected {
         assert!(total.get(what).is_some_and(|&count| count >= 10), "the seeds hardly reach: {what}");

@@ -5,9 +5,12 @@
 
 #[cfg(test)]
 pub(crate) mod allocations;
+mod copier;
 pub mod host;
 
 use std::time::Duration;
+
+pub use copier::{Copier, Placement};
 
 /// Index of a buffer in the contract's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +44,11 @@ pub trait Executor: Send {
     /// Reads `into.len()` bytes at `offset_bytes` of a buffer. The caller has waited for the fence that wrote them and
     /// has nothing in flight that writes them again.
     fn read(&mut self, buffer: BufferId, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// A copier of this device's pages and rows, for another thread. A device need not have one.
+    fn copier(&self) -> Result<Box<dyn Copier>, DeviceError> {
+        Err(DeviceError::NoCopier)
+    }
 }
 
 /// Why a device could not do what it was asked.
@@ -74,6 +82,9 @@ pub enum DeviceError {
     /// The operating system or driver refused an operation.
     #[error("{operation} failed with {name} ({code}): {description}")]
     Driver { operation: String, code: i64, name: String, description: String },
+    /// The device's pages and rows cannot be copied from outside its programs.
+    #[error("the device cannot copy pages out; serve without a prefix cache in memory or on disk")]
+    NoCopier,
     /// The execution thread ended; nothing more can run.
     #[error("the execution thread has ended")]
     Stopped,

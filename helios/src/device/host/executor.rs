@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::copier::{HostCopier, Strided};
 use super::io_error;
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::module::Module;
 use super::program::HostProgram;
 use super::queue::{Queue, Target};
 use super::read_ahead::ReadAhead;
-use crate::core::contract::{BoundContract, Region, RegionBacking};
+use crate::core::contract::{BoundContract, Region, RegionBacking, StateLayout};
 use crate::core::{Core, CoreFile};
-use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
+use crate::device::{BufferId, Copier, DeviceError, Executor, Fence, ProgramId};
 
 /// Room for the uploads of a few steps in flight, each of which may fill every buffer that is written before a launch.
 const STAGED_STEPS: u64 = 4;
@@ -38,6 +39,8 @@ pub struct HostExecutor {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     programs: usize,
+    state: StateLayout,
+    backing: Backing,
     _read_ahead: ReadAhead,
 }
 
@@ -59,7 +62,15 @@ impl HostExecutor {
             .stack_size(STACK_BYTES)
             .spawn(move || worker.run())
             .map_err(|error| io_error("starting the execution thread", &error))?;
-        Ok(Self { memory, queue, thread: Some(thread), programs: count, _read_ahead: read_ahead })
+        Ok(Self {
+            memory,
+            queue,
+            thread: Some(thread),
+            programs: count,
+            state: contract.state.clone(),
+            backing,
+            _read_ahead: read_ahead,
+        })
     }
 
     /// Blocks until everything submitted is complete.
@@ -119,6 +130,17 @@ impl Executor for HostExecutor {
         // SAFETY: the caller has waited for the launch that wrote these bytes and has none in flight that writes them.
         // Kernels are machine code that Rust cannot see into: a caller that breaks this reads a mix of old and new bytes.
         unsafe { self.memory.regions[view.region].read(view.offset_bytes + offset_bytes, into) }
+    }
+
+    fn copier(&self) -> Result<Box<dyn Copier>, DeviceError> {
+        let strided = |region: u32, stride_bytes, count| {
+            let mapping = Arc::clone(&self.memory.regions[region as usize]);
+            Strided { mapping, stride_bytes, count }
+        };
+        let (state, backing) = (&self.state, self.backing);
+        let pages = strided(state.pages_region, state.page_stride_bytes, backing.pages);
+        let rows = strided(state.rows_region, state.row_stride_bytes, backing.rows);
+        Ok(Box::new(HostCopier { pages, rows }))
     }
 }
 

@@ -4,6 +4,7 @@
 //! own. Kernels are the core's machine code: they are trusted to touch nothing but the regions, as the digest that
 //! covers them is trusted.
 
+mod copier;
 mod elf;
 mod executor;
 pub mod mapping;

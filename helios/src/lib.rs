@@ -4,7 +4,7 @@
 //! metadata, launches programs and reads completion records. It contains no Python and knows neither of its callers
 //! (`flare`, `heliopause`).
 //!
-//! `server` → `runtime` → {`schedule`, `cache`, `device`, `core`}. `schedule` and `cache` are sans-IO.
+//! `server` → `runtime` → {`schedule`, `cache`, `tiers`, `device`, `core`}. `schedule` and `cache` are sans-IO.
 
 pub mod cache;
 pub mod core;
@@ -20,3 +20,4 @@ pub mod server;
 mod sim;
 #[cfg(feature = "serve")]
 pub mod text;
+pub mod tiers;

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use helios::tiers::{DiskOptions, TierOptions};
+
+/// What the prefix cache may take of a disk where the user names only the folder.
+const PREFIX_CACHE_DISK_BYTES: u64 = 10 << 30;
 
 /// Serves prepared models on this machine.
 #[derive(Debug, Parser)]
@@ -33,6 +37,18 @@ pub struct RunOptions {
     /// Memory that the core may take, weights included, such as 2GiB. Default: what the machine has available, less headroom.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
+    /// Compute every prompt from its first token, whatever was computed before.
+    #[arg(long, conflicts_with_all = ["prefix_cache_memory", "prefix_cache_disk"])]
+    pub no_prefix_cache: bool,
+    /// Memory for copies of conversations that the device has no room for, beside --memory, such as 4GiB. Default: none.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub prefix_cache_memory: Option<u64>,
+    /// Folder for copies of conversations that outlive the server; each server needs one of its own. Default: none.
+    #[arg(long, value_name = "DIR")]
+    pub prefix_cache_disk: Option<PathBuf>,
+    /// What --prefix-cache-disk may hold. Default: 10GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "prefix_cache_disk")]
+    pub prefix_cache_disk_size: Option<u64>,
     /// What a request with `temperature: 0` gets.
     #[arg(long, value_enum, default_value_t)]
     pub zero_temperature: ZeroTemperature,
@@ -53,6 +69,13 @@ pub struct RunOptions {
 impl RunOptions {
     pub fn drain_timeout(&self) -> Duration {
         Duration::from_millis(self.drain_timeout_ms)
+    }
+
+    /// Where copies of what the prefix cache holds are kept; `None` turns the whole prefix cache off.
+    pub fn prefix_cache(&self) -> Option<TierOptions> {
+        let budget_bytes = self.prefix_cache_disk_size.unwrap_or(PREFIX_CACHE_DISK_BYTES);
+        let disk = self.prefix_cache_disk.clone().map(|folder| DiskOptions { folder, budget_bytes });
+        (!self.no_prefix_cache).then_some(TierOptions { memory_bytes: self.prefix_cache_memory, disk })
     }
 }
 
@@ -124,6 +147,36 @@ mod tests {
         }
         for text in ["", "GiB", "2XB", "-1", "1.2.3", "0", "99999999999TiB"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    fn prefix_cache(arguments: &[&str]) -> Result<Option<TierOptions>, clap::error::ErrorKind> {
+        let arguments = ["flare", "run", "core"].iter().chain(arguments);
+        let Command::Run(options) = Cli::try_parse_from(arguments).map_err(|error| error.kind())?.command;
+        Ok(options.prefix_cache())
+    }
+
+    #[test]
+    fn the_prefix_cache_is_on_and_its_tiers_are_asked_for() {
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+        let disk = |budget_bytes| Some(DiskOptions { folder: PathBuf::from("kept"), budget_bytes });
+        assert_eq!(prefix_cache(&[]), Ok(Some(TierOptions::default())));
+        assert_eq!(prefix_cache(&["--no-prefix-cache"]), Ok(None));
+        assert_eq!(
+            prefix_cache(&["--prefix-cache-memory", "4GiB", "--prefix-cache-disk", "kept"]),
+            Ok(Some(TierOptions { memory_bytes: Some(4 << 30), disk: disk(10 << 30) }))
+        );
+        assert_eq!(
+            prefix_cache(&["--prefix-cache-disk", "kept", "--prefix-cache-disk-size", "1MiB"]),
+            Ok(Some(TierOptions { memory_bytes: None, disk: disk(1 << 20) }))
+        );
+        for (arguments, kind) in [
+            (&["--prefix-cache-disk-size", "1MiB"][..], MissingRequiredArgument),
+            (&["--no-prefix-cache", "--prefix-cache-disk", "kept"], ArgumentConflict),
+            (&["--no-prefix-cache", "--prefix-cache-memory", "1MiB"], ArgumentConflict),
+            (&["--prefix-cache-memory", "much"], ValueValidation),
+        ] {
+            assert_eq!(prefix_cache(arguments), Err(kind), "{arguments:?}");
         }
     }
 

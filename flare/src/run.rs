@@ -23,6 +23,7 @@ const WORKERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Serves until a signal. Returns once every thread has ended.
 pub fn run(options: RunOptions) -> Result<(), RunError> {
     let mut clock = StartClock::start();
+    tracing::debug!(prefix_cache = ?options.prefix_cache(), "the prefix cache and its tiers");
     let LoadedCore { contract, assets, executor, memory } =
         load(&options.core, &MemoryOptions { limit_bytes: options.memory })?;
     clock.lap("core");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use helios::memory::{LoadedCore, MemoryOptions, load};
 use helios::runtime::engine::{EngineLimits, channel};
-use helios::runtime::worker::Worker;
+use helios::runtime::worker::{Worker, WorkerOptions};
 use helios::server::{Ended, ModelProfile, ServerConfig, Service, ZeroTemperature, serve};
 use helios::text::TextFrontend;
 use tokio::net::TcpListener;
@@ -23,15 +23,21 @@ const WORKERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Serves until a signal. Returns once every thread has ended.
 pub fn run(options: RunOptions) -> Result<(), RunError> {
     let mut clock = StartClock::start();
-    tracing::debug!(prefix_cache = ?options.prefix_cache(), "the prefix cache and its tiers");
-    let LoadedCore { contract, assets, executor, memory } =
+    let LoadedCore { contract, assets, executor, digest, memory } =
         load(&options.core, &MemoryOptions { limit_bytes: options.memory })?;
     clock.lap("core");
     let text = TextFrontend::new(&contract, &assets)?;
     clock.lap("text");
     let (engine, receiver) =
         channel(EngineLimits { waiting_max: options.max_queue, ..EngineLimits::default() });
-    let worker = Worker::start(&contract, memory.pages, memory.snapshot_rows, Box::new(executor), receiver)?;
+    let tiers = options.prefix_cache();
+    let worker_options = WorkerOptions {
+        pages: memory.pages,
+        snapshots: tiers.as_ref().map_or(0, |_| memory.snapshot_rows),
+        tiers: tiers.unwrap_or_default(),
+        core: digest,
+    };
+    let worker = Worker::start(&contract, worker_options, Box::new(executor), receiver)?;
     clock.lap("engine");
     let zero_temperature = match options.zero_temperature {
         cli::ZeroTemperature::Reject => ZeroTemperature::Reject,

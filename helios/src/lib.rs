@@ -20,4 +20,5 @@ pub mod server;
 mod sim;
 #[cfg(feature = "serve")]
 pub mod text;
+#[cfg(feature = "serve")]
 pub mod tiers;

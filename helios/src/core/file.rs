@@ -10,9 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Metadata;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::CoreError;
+use crate::ids::Digest;
 
 /// The file of a core's only rank.
 pub const FILE_NAME: &str = "rank-0.safetensors";
@@ -112,6 +113,12 @@ impl CoreFile {
             .read_exact_at(&mut bytes, extent.offset_bytes)
             .map_err(|source| CoreError::Unreadable { path: self.path.clone(), source })?;
         Ok(bytes)
+    }
+
+    /// What the writer digested: everything but the storage payloads, which the contract's own digest stands for.
+    pub fn digest(&self) -> Digest {
+        let byte = |index: usize| u8::from_str_radix(&self.digest[2 * index..2 * index + 2], 16);
+        Digest(std::array::from_fn(|index| byte(index).expect("the constructor saw 64 hexadecimal digits")))
     }
 
     /// Checks the parts that the writer digested, in its order, against what it put down.

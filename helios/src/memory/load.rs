@@ -9,6 +9,7 @@ use crate::core::machine::check_processor;
 use crate::core::{Core, CoreError};
 use crate::device::DeviceError;
 use crate::device::host::{HostExecutor, processor};
+use crate::ids::Digest;
 
 /// How much memory a core may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct LoadedCore {
     pub contract: BoundContract,
     pub assets: FrontendAssets,
     pub executor: HostExecutor,
+    /// Names everything that the core holds.
+    pub digest: Digest,
     /// The rows and pages that are backed, and what the rest takes.
     pub memory: MemoryPlan,
 }
@@ -51,7 +54,8 @@ pub fn load(folder: &Path, options: &MemoryOptions) -> Result<LoadedCore, LoadEr
     };
     let memory = plan(&core.contract, budget)?;
     let executor = HostExecutor::new(&core, memory.backing())?;
-    Ok(LoadedCore { contract: core.contract, assets: core.assets, executor, memory })
+    let digest = core.file.digest();
+    Ok(LoadedCore { contract: core.contract, assets: core.assets, executor, digest, memory })
 }
 
 /// Opens the core in `folder` and checks that this machine's processor can run it.

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, watch};
 
 use crate::ids::{RequestId, TokenId};
+use crate::tiers::TierStats;
 
 /// Commands beside submissions that the queue has room for.
 const CONTROL_COMMANDS_MAX: usize = 8;
@@ -39,6 +40,7 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
     let (command_sender, command_receiver) = mpsc::channel(capacity);
     let (stats_sender, stats_receiver) = watch::channel(EngineStats::default());
     let failure = Arc::new(OnceLock::new());
+    let waker = command_sender.downgrade();
     let engine = Engine {
         commands: command_sender,
         stats: stats_receiver,
@@ -47,7 +49,7 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
         ids: Arc::new(AtomicU64::new(1)),
         limits,
     };
-    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, limits, failure })
+    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, limits, waker, failure })
 }
 
 /// A cheap, cloneable handle to the model thread.
@@ -173,6 +175,8 @@ impl Submission {
 #[derive(Debug)]
 pub enum EngineCommand {
     Submit(Submission),
+    /// Something beside the commands waits for the model thread.
+    Wake,
     /// Stop admitting; finish what runs within `drain_timeout_ms`, then cancel the rest and end.
     Shutdown {
         drain_timeout_ms: u64,
@@ -186,10 +190,16 @@ pub struct EngineReceiver {
     /// Where the model thread publishes its counters after every pass.
     pub stats: watch::Sender<EngineStats>,
     pub limits: EngineLimits,
+    waker: mpsc::WeakSender<EngineCommand>,
     failure: Arc<OnceLock<EngineError>>,
 }
 
 impl EngineReceiver {
+    /// A sender that can wake the model thread and does not keep it alive.
+    pub fn waker(&self) -> mpsc::WeakSender<EngineCommand> {
+        self.waker.clone()
+    }
+
     /// Keeps the first failure of execution; every later submission is refused with it.
     pub fn fail(&self, failure: EngineError) {
         // Only the first failure tells the cause, so a later one is dropped.
@@ -357,6 +367,11 @@ pub struct EngineStats {
     pub checkpoints_thinned: u64,
     pub evictions_for_pages: u64,
     pub evictions_for_snapshots: u64,
+    /// Checkpoints that were brought back from a tier.
+    pub fetches: u64,
+    /// Fetches that failed, took too long or made room.
+    pub fetches_failed: u64,
+    pub tiers: TierStats,
     pub tokens_generated: u64,
     /// Set once execution has failed.
     pub failed: bool,

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod pack;
 mod queue;
 mod requests;
+mod tiers;
 pub mod worker;
 
 #[cfg(test)]

@@ -5,17 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::engine::*;
-use super::worker::Worker;
+use super::worker::{Worker, WorkerOptions};
 use crate::core::proto::CompletionField;
-use crate::ids::TokenId;
+use crate::ids::{Digest, TokenId};
 use crate::sim::core::{CONTEXT_TOKENS, SLOTS, VOCABULARY, contract};
 use crate::sim::executor::{Fault, SimExecutor, stream};
 use crate::sim::model::{END_TOKEN, next_token};
 use crate::sim::random::{Random, mix};
+use crate::tiers::TierOptions;
 
 /// Every slot can hold a whole context.
 const AMPLE_PAGES: u32 = 72;
 const SNAPSHOTS: u32 = 12;
+
+fn options(pages: u32) -> WorkerOptions {
+    let core = Digest([0; 32]);
+    WorkerOptions { pages, snapshots: SNAPSHOTS, tiers: TierOptions::default(), core }
+}
 
 struct Server {
     engine: Engine,
@@ -29,7 +35,7 @@ impl Server {
         let executor = SimExecutor::new(&contract, pages, SNAPSHOTS, fault, step_time);
         let launches = executor.launches();
         let (engine, receiver) = channel(limits);
-        let worker = Worker::start(&contract, pages, SNAPSHOTS, Box::new(executor), receiver).unwrap();
+        let worker = Worker::start(&contract, options(pages), Box::new(executor), receiver).unwrap();
         Self { engine, worker, launches }
     }
 

@@ -15,15 +15,20 @@ use tokio::sync::mpsc::error::TryRecvError;
 use sha2::{Digest as _, Sha256};
 
 use crate::core::contract::{BoundContract, Limits};
-use crate::device::Executor;
-use crate::ids::{Digest, RequestId};
+use crate::device::{DeviceError, Executor};
+use crate::ids::{Digest, RequestId, RowId};
 use crate::schedule::{Event, GeometryError, Output, Prompt, Scheduler, SchedulerLimits};
+use crate::tiers::TierOptions;
 
 use super::completion::CompletionReader;
 use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
 use super::pack::{BindError, Packer, geometry};
 use super::queue::DeviceQueue;
 use super::requests::{Requests, check};
+use super::tiers::TierLink;
+
+/// How often answers are looked for while every request waits for one.
+const ANSWER_POLL: Duration = Duration::from_millis(1);
 
 /// Why the model thread cannot start on a core.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +37,23 @@ pub enum WorkerError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    #[error("the model thread could not be started: {0}")]
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("a thread of the engine could not be started: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// What the model thread may use.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// KV pages that are backed.
+    pub pages: u32,
+    /// Snapshot rows that are backed. Without any, nothing is cached.
+    pub snapshots: u32,
+    /// Where checkpoints are copied to, beside the device.
+    pub tiers: TierOptions,
+    /// Names the core, so that nothing is taken for its state that another one stored.
+    pub core: Digest,
 }
 
 /// The model thread; it ends after [`super::engine::Engine::shutdown`], after a failure, or when every handle is gone and
@@ -44,26 +64,35 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread on a device that holds `pages` KV pages and `snapshots` snapshot rows. Without snapshots nothing is
-    /// cached.
+    /// Starts the thread on a loaded device.
     ///
     /// # Errors
-    /// A core that lacks a buffer, a program or a usable capacity, or a thread that cannot be made.
+    /// A core that lacks a buffer, a program or a usable capacity, a device that tiers cannot copy from, or a thread that
+    /// cannot be made.
     pub fn start(
         contract: &BoundContract,
-        pages: u32,
-        snapshots: u32,
+        options: WorkerOptions,
         executor: Box<dyn Executor>,
         receiver: EngineReceiver,
     ) -> Result<Self, WorkerError> {
-        let geometry = geometry(contract, pages, snapshots);
+        let geometry = geometry(contract, options.pages, options.snapshots);
         let limits =
             SchedulerLimits { waiting_max: receiver.limits.waiting_max, ..SchedulerLimits::default() };
+        let snapshot_row = RowId(contract.state.base_rows(contract.limits.requests_max));
+        let tiers = match options.snapshots {
+            0 => None,
+            _ => TierLink::start(options.tiers, options.core, snapshot_row, &*executor, receiver.waker())?,
+        };
         let mut device = DeviceQueue::new(executor, geometry.frames);
+        let mut scheduler = Scheduler::new(geometry, limits)?;
+        if tiers.is_some() {
+            scheduler.use_tiers();
+        }
         let mut model_thread = ModelThread {
             packer: Packer::new(contract)?,
             reader: CompletionReader::new(contract)?,
-            scheduler: Scheduler::new(geometry, limits)?,
+            scheduler,
+            tiers,
             requests: Requests::default(),
             limits: contract.limits,
             receiver,
@@ -94,6 +123,7 @@ impl Worker {
 
 struct ModelThread {
     scheduler: Scheduler,
+    tiers: Option<TierLink>,
     packer: Packer,
     reader: CompletionReader,
     requests: Requests,
@@ -110,12 +140,18 @@ impl ModelThread {
         loop {
             self.publish();
             self.take_commands()?;
+            self.take_answers()?;
             self.cancel_leavers()?;
             self.submit_steps(device)?;
             self.deliver(device)?;
             if !device.is_empty() {
                 self.complete_oldest(device)?;
                 self.deliver(device)?;
+                continue;
+            }
+            if self.scheduler.has_tickets() {
+                // Requests wait for the tiers and nothing else; their deadline bounds this.
+                std::thread::sleep(ANSWER_POLL);
                 continue;
             }
             assert!(self.scheduler.is_idle(), "a device with nothing to do is given whatever work there is");
@@ -148,6 +184,8 @@ impl ModelThread {
     fn take(&mut self, command: EngineCommand) -> Result<(), EngineError> {
         match command {
             EngineCommand::Submit(submission) => self.accept(submission),
+            // Awake is all that it has to be.
+            EngineCommand::Wake => Ok(()),
             EngineCommand::Shutdown { drain_timeout_ms } => {
                 self.is_closing = true;
                 self.handle(Event::Shutdown { drain: Duration::from_millis(drain_timeout_ms) })
@@ -169,6 +207,13 @@ impl ModelThread {
         self.handle(Event::Submit { request, prompt, output_tokens_max })
     }
 
+    fn take_answers(&mut self) -> Result<(), EngineError> {
+        while let Some(event) = self.tiers.as_mut().and_then(TierLink::next_event) {
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
     fn cancel_leavers(&mut self) -> Result<(), EngineError> {
         let mut leavers = std::mem::take(&mut self.leavers);
         self.requests.leavers(&mut leavers);
@@ -180,10 +225,15 @@ impl ModelThread {
     }
 
     fn submit_steps(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
-        while let Some(step) = self.scheduler.plan(self.started.elapsed()) {
+        loop {
+            let is_planned = self.scheduler.plan(self.started.elapsed()).is_some();
+            // What the tiers must stop to touch, the step may write to.
+            if let Some(tiers) = &mut self.tiers {
+                self.scheduler.drain_orders().for_each(|order| tiers.carry_out(order));
+            }
+            let Some(step) = self.scheduler.newest_in_flight().filter(|_| is_planned) else { return Ok(()) };
             self.packer.submit(device, step, |id| self.requests.request(id)).map_err(execution)?;
         }
-        Ok(())
     }
 
     fn complete_oldest(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
@@ -232,6 +282,9 @@ impl ModelThread {
             stats.requests_cancelled = self.requests.cancelled;
             stats.requests_failed = self.requests.failed;
             stats.preemptions = scheduler.preemptions;
+            stats.tiers = self.tiers.as_ref().map(TierLink::stats).unwrap_or_default();
+            stats.fetches = scheduler.transfers.fetched;
+            stats.fetches_failed = scheduler.transfers.fetches_failed;
             stats.prompt_tokens_computed = scheduler.prefilled_tokens;
             stats.prompt_tokens_cached = scheduler.cached_tokens;
             stats.checkpoints_published = scheduler.cache.published;
@@ -263,6 +316,9 @@ impl ModelThread {
         }
         self.publish();
         self.receiver.stats.send_modify(|stats| stats.requests_running = 0);
+        if let Some(tiers) = self.tiers {
+            tiers.close();
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! What the tiers hold and have done, for whoever watches.
 
 /// Both tiers at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TierStats {
     pub memory: Counters,
     pub disk: Counters,
 }
 
 /// One tier: what it holds now, and what it has done since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
     /// Whether the tier works at all: it was asked for and could be opened.
     pub is_on: bool,

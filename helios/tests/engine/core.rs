@@ -22,7 +22,13 @@ const HIDDEN: u64 = 32;
 const TABLE_WIDTH: u64 = (CONTEXT_TOKENS / PAGE_TOKENS) as u64;
 const SCRATCH_BYTES: u64 = 1 << 20;
 
-const KERNELS: [&str; 7] = [
+const PAGE_BYTES: u64 = 8192;
+/// A row: the hidden vector, the consumed count, and the partly filled page.
+const CONSUMED_OFFSET: u64 = 1024;
+const PARTIAL_OFFSET: u64 = 4096;
+const ROW_BYTES: u64 = PARTIAL_OFFSET + PAGE_BYTES;
+
+const KERNELS: [&str; 11] = [
     "flare_initialize",
     "flare_begin_prefill",
     "flare_commit_prefill",
@@ -30,6 +36,10 @@ const KERNELS: [&str; 7] = [
     "flare_commit_decode",
     "flare_sample",
     "test_forward",
+    "flare_begin_resume",
+    "test_resume",
+    "flare_restore",
+    "flare_snapshot",
 ];
 
 /// A core of two slots whose tokens are a function of the history alone.
@@ -40,6 +50,10 @@ pub fn core() -> TinyCore {
     core.tensors[1].1 = image();
     let contract = &mut core.contract;
     contract.regions[2].bytes = SCRATCH_BYTES;
+    let state = contract.state.as_mut().unwrap();
+    assert_eq!(state.page_stride_bytes, PAGE_BYTES);
+    state.row_stride_bytes = ROW_BYTES;
+    state.row_segments[0].bytes = ROW_BYTES;
     contract.kernels =
         KERNELS.iter().map(|symbol| proto::Kernel { module: 0, symbol: (*symbol).to_owned() }).collect();
     let addresses = Addresses::new(contract);
@@ -49,7 +63,10 @@ pub fn core() -> TinyCore {
             OperationFamily::Initialize => vec![addresses.initialize()],
             OperationFamily::Prefill => addresses.prefill(),
             OperationFamily::Decode => addresses.decode(u64::from(program.requests)),
-            // The worker launches no other yet.
+            OperationFamily::Resume => addresses.resume(),
+            OperationFamily::Restore => vec![addresses.transfer("flare_restore")],
+            OperationFamily::Snapshot => vec![addresses.transfer("flare_snapshot")],
+            // The worker launches no other.
             _ => vec![addresses.initialize()],
         };
     }
@@ -175,8 +192,55 @@ impl Addresses {
         ]
     }
 
+    fn resume(&self) -> Vec<proto::Node> {
+        let begin = vec![
+            self.of(ValueSource::LaneSlots),
+            self.of(ValueSource::LaneEpochs),
+            self.of(ValueSource::LaneMasked),
+            self.of(ValueSource::RequestFields),
+            self.rows,
+            self.part(4),
+            self.part(3),
+            1,
+            u64::from(SLOTS),
+            HIDDEN,
+            self.row_stride,
+            1,
+            0,
+        ];
+        let logits = vec![self.part(4), self.part(3), self.of(ValueSource::Logits), 1, u64::from(VOCABULARY)];
+        vec![
+            node("flare_begin_resume", begin),
+            node("test_resume", logits),
+            self.sample(1, OperationFamily::Resume),
+        ]
+    }
+
+    fn transfer(&self, symbol: &str) -> proto::Node {
+        let arguments = vec![
+            self.of(ValueSource::StateCommand),
+            self.of(ValueSource::RequestFields),
+            self.rows,
+            self.pages,
+            self.of(ValueSource::Frame),
+            self.of(ValueSource::Completion),
+            u64::from(SLOTS),
+            HIDDEN,
+            self.row_stride,
+            1,
+            CONSUMED_OFFSET,
+            0,
+            PARTIAL_OFFSET,
+            self.page_stride,
+            u64::from(PAGE_TOKENS),
+            LANES,
+            8,
+        ];
+        node(symbol, arguments)
+    }
+
     fn forward(&self, tokens: u64, requests: u64, is_decode: u64) -> proto::Node {
-        let mut arguments = [0, 1, 2, 3].map(|index| self.part(index)).to_vec();
+        let mut arguments = [0, 1, 2, 3, 4].map(|index| self.part(index)).to_vec();
         arguments.extend([
             self.of(ValueSource::PageTable),
             self.pages,

@@ -15,7 +15,8 @@ use helios::runtime::engine::{
     Engine, EngineLimits, EngineStats, FinishReason, Generation, GenerationEvent, GenerationRequest,
     SampledToken, SamplingParameters, channel,
 };
-use helios::runtime::worker::Worker;
+use helios::runtime::worker::{Worker, WorkerOptions};
+use helios::tiers::TierOptions;
 
 use crate::core::{CONTEXT_TOKENS, END_TOKEN, SLOTS, VOCABULARY};
 
@@ -88,7 +89,8 @@ fn check(request: &GenerationRequest, tokens: &[SampledToken], reason: FinishRea
 async fn idle(engine: &Engine, pages: u32) -> EngineStats {
     for _ in 0..5000 {
         let stats = engine.stats();
-        if (stats.pages_free, stats.slots_free, stats.requests_waiting) == (pages, SLOTS, 0) {
+        let pages_idle = stats.pages_free + stats.pages_cached;
+        if (pages_idle, stats.slots_free, stats.requests_waiting) == (pages, SLOTS, 0) {
             return stats;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -97,13 +99,14 @@ async fn idle(engine: &Engine, pages: u32) -> EngineStats {
 }
 
 /// Serves `requests` on `pages` pages; every third one's reader leaves early.
-async fn serve(pages: u32, requests: Vec<GenerationRequest>) -> EngineStats {
+async fn serve(pages: u32, snapshots: u32, requests: Vec<GenerationRequest>) -> EngineStats {
     let folder = tempfile::tempdir().unwrap();
     core::core().write(folder.path());
     let loaded = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
-    assert!(pages <= loaded.memory.backing().pages);
+    assert!(pages <= loaded.memory.backing().pages && snapshots <= loaded.memory.snapshot_rows);
     let (engine, receiver) = channel(EngineLimits::default());
-    let worker = Worker::start(&loaded.contract, pages, 0, Box::new(loaded.executor), receiver).unwrap();
+    let options = WorkerOptions { pages, snapshots, tiers: TierOptions::default(), core: loaded.digest };
+    let worker = Worker::start(&loaded.contract, options, Box::new(loaded.executor), receiver).unwrap();
     let mut tasks = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
         let mut generation = engine.submit(request.clone()).await.unwrap();
@@ -129,16 +132,46 @@ async fn serve(pages: u32, requests: Vec<GenerationRequest>) -> EngineStats {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_the_histories_own_whatever_runs_beside_them() {
-    assert_eq!(serve(8, requests(40)).await.preemptions, 0);
+    assert_eq!(serve(8, 0, requests(40)).await.preemptions, 0);
+}
+
+/// Requests that outgrow five pages together.
+fn long_requests() -> Vec<GenerationRequest> {
+    let mut requests = requests(20);
+    for request in &mut requests {
+        request.output_tokens_max = 180;
+        request.ignore_eos = true;
+    }
+    requests
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_they_are_when_pages_run_out() {
-    let mut requests = requests(20);
-    for request in &mut requests {
-        // Two of them outgrow the pool together.
-        request.output_tokens_max = 180;
-        request.ignore_eos = true;
+    for snapshots in [0, 6] {
+        assert!(serve(5, snapshots, long_requests()).await.preemptions > 0);
     }
-    assert!(serve(5, requests).await.preemptions > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_are_when_histories_start_from_checkpoints() {
+    let mut conversations = requests(8);
+    for turn in 1..=3 {
+        for index in 0..8 {
+            // Appends to an answer, branches off inside it, or asks the same again.
+            let mut request = conversations[index].clone();
+            let mut prompt: Vec<u32> = request.prompt.iter().map(|token| token.0).collect();
+            prompt.extend(expected(&request));
+            match turn {
+                1 => prompt.extend([3, 5, 7]),
+                2 => prompt.truncate(request.prompt.len()),
+                _ => {}
+            }
+            prompt.truncate(CONTEXT_TOKENS as usize - 8);
+            request.prompt = prompt.into_iter().map(TokenId).collect();
+            conversations.push(request);
+        }
+    }
+    let stats = serve(16, 12, conversations).await;
+    assert!(stats.prompt_tokens_cached > 500, "{stats:?}");
+    assert!(stats.evictions_for_pages + stats.evictions_for_snapshots > 0, "{stats:?}");
 }

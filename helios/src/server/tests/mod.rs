@@ -220,6 +220,7 @@ async fn run_engine(
     let mut running = JoinSet::new();
     while let Some(command) = receiver.commands.recv().await {
         match command {
+            EngineCommand::Wake => {}
             EngineCommand::Submit(submission) => {
                 requests.lock().unwrap().push(submission.request.clone());
                 let steps = script(&submission.request);

@@ -1,10 +1,12 @@
 //! Where the disk tier's files lie, and which names are ours.
 //!
-//!     DIR/flare.lock
-//!     DIR/<core>/incoming                     the file being written
-//!     DIR/<core>/pages/ab/<digest>            digests start with the name of their folder
-//!     DIR/<core>/rows/ab/<digest>
-//!     DIR/<core>/checkpoints/ab/<digest>
+//! ```text
+//! DIR/flare.lock
+//! DIR/<core>/incoming                     the file being written
+//! DIR/<core>/pages/ab/<digest>            digests start with the name of their folder
+//! DIR/<core>/rows/ab/<digest>
+//! DIR/<core>/checkpoints/ab/<digest>
+//! ```
 //!
 //! Nothing with another name is ever touched, and no symbolic link is followed to what is removed.
 

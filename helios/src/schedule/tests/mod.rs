@@ -1,5 +1,7 @@
 //! The scheduler's rules one by one; `sim` tries them together.
 
+mod caching;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

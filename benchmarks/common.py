@@ -6,6 +6,7 @@ A row's ratio is above 1 where Flare is better, whichever way its unit points.
 import argparse
 import dataclasses
 import json
+import math
 import os
 import platform
 import statistics
@@ -93,6 +94,11 @@ def table(rows: Sequence[Row]) -> str:
 def median(values: Sequence[float]) -> float:
     """The median; of an even count, the mean of the two middle ones."""
     return statistics.median(values)
+
+
+def p99(values: Sequence[float]) -> float:
+    """The smallest of the values that 99 of 100 do not exceed; of fewer than a hundred, the largest."""
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 def machine() -> dict[str, str]:

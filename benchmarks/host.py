@@ -5,18 +5,17 @@ measured through HTTP. docs/benchmarks.md says how to build llama.cpp and how ea
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from benchmarks.common import Row, argument_parser, median, report
+from benchmarks.llama import llama_command, llama_version, start_llama
 from benchmarks.workload import CONCURRENCIES, PREFILL_TOKENS, decode_rate, first_token_s, prefill_rate
-from scripts.server import Server, binary, free_port, start_flare
-from scripts.smollm2 import ROOT, ensure_core, weights
+from scripts.server import Server, binary, start_flare
+from scripts.smollm2 import ROOT, ensure_core
 
 _LLAMA_CONTEXT_TOKENS = 8192
 _UNITS = {"decode": "tokens/s", "prefill": "tokens/s", "start": "s", "rss": "MiB", "pss": "MiB"}
@@ -42,9 +41,10 @@ def main() -> None:
         if arguments.llama_bin is None:
             print("no --llama-bin: llama.cpp is left out")
         else:
-            command = _llama_command(arguments.llama_bin)
-            versions["llama.cpp"] = _llama_version(arguments.llama_bin)
-            engines["llama.cpp bf16"] = lambda: _start_llama(command, log)
+            context = ["-c", str(_LLAMA_CONTEXT_TOKENS), "--kv-unified"]
+            command = llama_command(arguments.llama_bin, lanes=max(CONCURRENCIES), context=context)
+            versions["llama.cpp"] = llama_version(arguments.llama_bin)
+            engines["llama.cpp bf16"] = lambda: start_llama(command, log)
         samples = _measure(engines, arguments.rounds, with_transformers=not arguments.without_transformers)
     report(_rows(samples), json_path=arguments.json, versions=versions)
 
@@ -103,38 +103,6 @@ def _rows(samples: dict[str, dict[str, list[float]]]) -> list[Row]:
         beside = [peer for peer in peers if measurement in samples[peer]]
         rows += [row.beside(peer, median(samples[peer][measurement])) for peer in beside] or [row]
     return rows
-
-
-def _llama_command(folder: Path) -> list[str | Path]:
-    """llama-server's command line without its port; makes its BF16 file from the same GGUF first."""
-    model = ROOT / "build" / "benchmarks" / "smollm2-bf16.gguf"
-    if not model.exists():
-        unfinished = model.with_suffix(".part")
-        quantize: list[str | Path] = [
-            folder / "llama-quantize",
-            "--allow-requantize",
-            weights(),
-            unfinished,
-            "BF16",
-        ]
-        subprocess.run(quantize, check=True, capture_output=True)
-        unfinished.rename(model)
-    threads = str(len(os.sched_getaffinity(0)))
-    lanes = str(max(CONCURRENCIES))
-    return [
-        *(folder / "llama-server", "-m", model, "-t", threads, "-np", lanes),
-        *("-c", str(_LLAMA_CONTEXT_TOKENS), "--kv-unified", "--host", "127.0.0.1"),
-    ]
-
-
-def _start_llama(command: list[str | Path], log: IO[str]) -> Server:
-    port = free_port()
-    return Server([*command, "--port", str(port)], port=port, log=log)
-
-
-def _llama_version(folder: Path) -> str:
-    done = subprocess.run([folder / "llama-server", "--version"], capture_output=True, text=True, check=True)
-    return (done.stderr + done.stdout).splitlines()[0].removeprefix("version: ")
 
 
 if __name__ == "__main__":

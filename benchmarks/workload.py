@@ -6,7 +6,7 @@ Prompts are random token ids, so no two share a prefix and nothing is served fro
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,8 @@ import httpx
 
 from scripts.server import Server
 
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
 CONCURRENCIES = (1, 2, 4)
 PREFILL_TOKENS = (512, 2048)
 DECODE_PROMPT_TOKENS = 16
@@ -44,7 +46,7 @@ def prefill_rate(server: Server, tokens: int, *, seed: int) -> float:
     (prompt,) = prompts(1, tokens, seed=seed)
     started = time.perf_counter()
     request = {"prompt": prompt, "max_tokens": 1, "cache_prompt": False}
-    response = httpx.post(f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S)
+    response = httpx.post(f"{server.url}{COMPLETIONS}", json=request, timeout=_TIMEOUT_S)
     elapsed_s = time.perf_counter() - started
     response.raise_for_status()
     computed = response.json()["usage"]["prompt_tokens"]
@@ -57,8 +59,18 @@ def first_token_s(server: Server) -> float:
     """Seconds from the start of the server's process to the first token of a short answer."""
     (prompt,) = prompts(1, DECODE_PROMPT_TOKENS, seed=0)
     request = {"prompt": prompt, "max_tokens": 1}
-    httpx.post(f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S).raise_for_status()
+    httpx.post(f"{server.url}{COMPLETIONS}", json=request, timeout=_TIMEOUT_S).raise_for_status()
     return time.perf_counter() - server.started_at
+
+
+def events(server: Server, path: str, request: dict[str, Any]) -> Generator[dict[str, Any]]:
+    """A streamed answer's events; leaving the iterator closes the connection, which cancels the request."""
+    with httpx.stream("POST", f"{server.url}{path}", json=request, timeout=_TIMEOUT_S) as response:
+        response.raise_for_status()
+        for line in response.iter_lines():
+            data = line.removeprefix("data: ")
+            if data != line and data != "[DONE]":
+                yield json.loads(data)
 
 
 def _stream_rate(server: Server, prompt: list[int]) -> float:
@@ -72,19 +84,10 @@ def _stream_rate(server: Server, prompt: list[int]) -> float:
     }
     moments = []
     completed = 0
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=request, timeout=_TIMEOUT_S) as response:
-        response.raise_for_status()
-        for event in _events(response):
-            if any(choice.get("text") for choice in event.get("choices", [])):
-                moments.append(time.perf_counter())
-            completed = (event.get("usage") or {}).get("completion_tokens", completed)
+    for event in events(server, COMPLETIONS, request):
+        if any(choice.get("text") for choice in event.get("choices", [])):
+            moments.append(time.perf_counter())
+        completed = (event.get("usage") or {}).get("completion_tokens", completed)
     if completed != DECODE_TOKENS:
         raise ValueError(f"the server generated {completed} tokens of {DECODE_TOKENS}")
     return (completed - 1) / (moments[-1] - moments[0])
-
-
-def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    for line in response.iter_lines():
-        data = line.removeprefix("data: ")
-        if data != line and data != "[DONE]":
-            yield json.loads(data)

@@ -6,6 +6,7 @@ mod core;
 #[path = "../cores/support.rs"]
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use helios::runtime::engine::{
     SampledToken, SamplingParameters, channel,
 };
 use helios::runtime::worker::{Worker, WorkerOptions};
-use helios::tiers::TierOptions;
+use helios::tiers::{DiskOptions, TierOptions};
 
 use crate::core::{CONTEXT_TOKENS, END_TOKEN, SLOTS, VOCABULARY};
 
@@ -87,26 +88,48 @@ fn check(request: &GenerationRequest, tokens: &[SampledToken], reason: FinishRea
 }
 
 async fn idle(engine: &Engine, pages: u32) -> EngineStats {
+    until(engine, |stats| {
+        let pages_idle = stats.pages_free + stats.pages_cached;
+        (pages_idle, stats.slots_free, stats.requests_waiting) == (pages, SLOTS, 0)
+    })
+    .await
+}
+
+async fn until(engine: &Engine, is_reached: impl Fn(&EngineStats) -> bool) -> EngineStats {
     for _ in 0..5000 {
         let stats = engine.stats();
-        let pages_idle = stats.pages_free + stats.pages_cached;
-        if (pages_idle, stats.slots_free, stats.requests_waiting) == (pages, SLOTS, 0) {
+        if is_reached(&stats) {
             return stats;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    panic!("still busy: {:?}", engine.stats());
+    panic!("it does not come: {:?}", engine.stats());
 }
 
 /// Serves `requests` on `pages` pages; every third one's reader leaves early.
 async fn serve(pages: u32, snapshots: u32, requests: Vec<GenerationRequest>) -> EngineStats {
     let folder = tempfile::tempdir().unwrap();
     core::core().write(folder.path());
-    let loaded = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
+    serve_with(folder.path(), pages, snapshots, TierOptions::default(), requests).await
+}
+
+async fn serve_with(
+    core: &Path,
+    pages: u32,
+    snapshots: u32,
+    tiers: TierOptions,
+    requests: Vec<GenerationRequest>,
+) -> EngineStats {
+    let has_files = |disk: &DiskOptions| std::fs::read_dir(&disk.folder).unwrap().next().is_some();
+    let expects_listing = tiers.disk.as_ref().is_some_and(has_files);
+    let loaded = load(core, &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
     assert!(pages <= loaded.memory.backing().pages && snapshots <= loaded.memory.snapshot_rows);
     let (engine, receiver) = channel(EngineLimits::default());
-    let options = WorkerOptions { pages, snapshots, tiers: TierOptions::default(), core: loaded.digest };
+    let options = WorkerOptions { pages, snapshots, tiers, core: loaded.digest };
     let worker = Worker::start(&loaded.contract, options, Box::new(loaded.executor), receiver).unwrap();
+    if expects_listing {
+        until(&engine, |stats| stats.tiers.disk.checkpoints > 0).await;
+    }
     let mut tasks = Vec::new();
     for (index, request) in requests.into_iter().enumerate() {
         let mut generation = engine.submit(request.clone()).await.unwrap();
@@ -152,12 +175,11 @@ async fn so_they_are_when_pages_run_out() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_they_are_when_histories_start_from_checkpoints() {
+/// Three turns of eight conversations, each an answer appended to, a branch, or a repetition.
+fn conversations() -> Vec<GenerationRequest> {
     let mut conversations = requests(8);
     for turn in 1..=3 {
         for index in 0..8 {
-            // Appends to an answer, branches off inside it, or asks the same again.
             let mut request = conversations[index].clone();
             let mut prompt: Vec<u32> = request.prompt.iter().map(|token| token.0).collect();
             prompt.extend(expected(&request));
@@ -171,7 +193,28 @@ async fn so_they_are_when_histories_start_from_checkpoints() {
             conversations.push(request);
         }
     }
-    let stats = serve(16, 12, conversations).await;
+    conversations
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_are_when_histories_start_from_checkpoints() {
+    let stats = serve(16, 12, conversations()).await;
     assert!(stats.prompt_tokens_cached > 500, "{stats:?}");
     assert!(stats.evictions_for_pages + stats.evictions_for_snapshots > 0, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_are_when_checkpoints_come_back_from_memory_and_after_a_restart() {
+    let (core, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    core::core().write(core.path());
+    let disk = DiskOptions { folder: folder.path().to_owned(), budget_bytes: 64 << 20 };
+    for (memory_bytes, is_restart) in [(Some(32 << 20), false), (None, true)] {
+        let tiers = TierOptions { memory_bytes, disk: Some(disk.clone()) };
+        // Few rows and pages, so that most of what is stored is not on the device when it is wanted again.
+        let requests = conversations().into_iter().chain(conversations()).collect();
+        let stats = serve_with(core.path(), 8, 3, tiers, requests).await;
+        assert!(stats.fetches > 0, "{stats:?}");
+        let tier = if is_restart { stats.tiers.disk } else { stats.tiers.memory };
+        assert!(tier.hits > 0, "{stats:?}");
+    }
 }

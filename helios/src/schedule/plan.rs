@@ -3,15 +3,14 @@
 //! Decode steps follow one another without waiting, for sampled tokens feed on the device; the host learns of an end
 //! one step late, and the device does nothing in between. Everything else waits until nothing is in flight, and
 //! nothing is submitted behind it. Captures come first, for requests wait for them. Between two decode batches there is at most
-//! one prefill chunk, and one request is prefilled at a time, in order of admission.
+//! one prefill chunk.
 
 use std::time::Duration;
 
-use crate::ids::{SlotId, StepId};
+use crate::ids::StepId;
 
-use super::event::{Ending, Output};
+use super::event::Ending;
 use super::scheduler::Scheduler;
-use super::sequence::Stage;
 use super::step::{Operation, Step};
 
 impl Scheduler {
@@ -53,62 +52,6 @@ impl Scheduler {
             return None;
         }
         Some(self.decode())
-    }
-
-    fn next_to_prefill(&self) -> Option<SlotId> {
-        let prefilling = self.running.iter().flatten().filter(|one| one.is_prefilling());
-        prefilling.min_by_key(|one| one.epoch).map(|one| one.slot)
-    }
-
-    /// Initialization, the base's state, then chunk after chunk, or a sample where nothing is left to compute.
-    fn prefill(&mut self, slot: SlotId) -> &Step {
-        if self.running_at(slot).stage == Stage::Admitted {
-            self.rebase(slot);
-        }
-        let mut step = self.new_step();
-        let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen prefilling");
-        match (one.stage, one.base) {
-            (Stage::Admitted, base) => {
-                one.sequence.tokens.copy(0..one.prefill_tokens, &mut step.tokens);
-                step.operation = Operation::Initialize {
-                    output_limit: one.output_limit,
-                    generated_before: one.sequence.tokens.generated.len() as u32,
-                };
-                step.lanes.push(one.advance(0, false));
-                one.stage = if base.is_some() { Stage::Initialized } else { Stage::Live };
-                if !one.sequence.is_announced {
-                    one.sequence.is_announced = true;
-                    let (request, cached_tokens) = (one.sequence.request, one.base_tokens());
-                    self.outputs.push(Output::Admitted { request, cached_tokens });
-                }
-            }
-            (Stage::Initialized, Some(base)) => {
-                let copy = one.state_copy(base.snapshot, base.consumed, self.geometry.page_tokens);
-                step.operation = Operation::Restore(copy);
-                step.lanes.push(one.advance(base.consumed, false));
-                one.stage = Stage::Live;
-            }
-            _ if one.consumed == one.prefill_tokens => {
-                step.operation = Operation::Resume;
-                step.lanes.push(one.advance(0, true));
-                self.is_prefill_due = false;
-            }
-            _ => {
-                let remaining = one.next_stop() - one.consumed;
-                let chunks = if self.order.is_empty() { &self.chunks } else { &self.short_chunks };
-                let capacity = chunks.next_capacity(remaining);
-                let count = capacity.min(remaining);
-                let consumed = one.consumed;
-                let sample = consumed + count == one.prefill_tokens;
-                one.sequence.tokens.copy(consumed..consumed + count, &mut step.tokens);
-                step.lanes.push(one.advance(count, sample));
-                step.operation = Operation::Prefill { capacity, consumed, sample };
-                self.is_prefill_due = false;
-                self.prefilled_tokens += u64::from(count);
-            }
-        }
-        one.map_pages(&mut step.page_updates);
-        self.submit_step(step)
     }
 
     /// Every request that can decode, in order of slots.

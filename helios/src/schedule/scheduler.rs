@@ -39,6 +39,8 @@ pub struct Scheduler {
     arrivals: u64,
     /// Whether the next step may be a prefill chunk although requests can decode.
     pub(super) is_prefill_due: bool,
+    /// Chunks in a row that were not the oldest prefilling request's.
+    pub(super) passes: u32,
     /// Decoders in order of arrival, as the last growth saw them; kept so that planning does not allocate.
     pub(super) order: Vec<SlotId>,
     pub(super) outputs: Vec<Output>,
@@ -92,6 +94,7 @@ impl Scheduler {
             last_epoch: Epoch(0),
             arrivals: 0,
             is_prefill_due: true,
+            passes: 0,
             order: Vec::with_capacity(slots),
             outputs: Vec::new(),
             deadline: None,

@@ -159,6 +159,11 @@ impl Running {
         self.base.map_or(0, |base| base.consumed)
     }
 
+    /// Tokens of its history that are still to be computed.
+    pub(super) fn remaining_tokens(&self) -> u32 {
+        self.prefill_tokens - self.consumed.max(self.base_tokens())
+    }
+
     pub(super) fn own_pages(&self) -> &[PageId] {
         &self.pages[self.base.map_or(0, |base| base.pages)..]
     }

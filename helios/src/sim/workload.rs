@@ -150,7 +150,7 @@ impl Simulation {
             for event in tiers.answer(self.device.model_mut(), self.now, &mut self.random) {
                 self.handle(event);
             }
-            if self.random.within(0..=20_000) == 0 {
+            if self.random.within(0..=5_000) == 0 {
                 self.coverage.saw("tiers stopped");
                 self.tiers = None;
                 self.handle(Event::TiersStopped);

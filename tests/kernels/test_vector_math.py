@@ -70,6 +70,20 @@ def test_a_function_is_within_one_ulp(functions, name):
     assert ulps(call(getattr(functions, "call_" + name), x), expected).max() <= 1.0
 
 
+def test_any_angle_has_its_sine_and_no_neighbor_changes_it(functions):
+    """Beyond the reduced range, at its ends, and where there is none."""
+    x = np.array([1e7, -3e30, 2.0**20, -(2.0**20), 0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 3e-39] * 2, np.float32)
+    for name in ("sin", "cos"):
+        function = getattr(functions, f"call_Sleef_{name}f8_u35")
+        with np.errstate(invalid="ignore"):
+            exact = getattr(np, name)(x.astype(np.float64))
+        y = call(function, x)
+        assert np.array_equal(np.isnan(y), np.isnan(exact))
+        assert np.nanmax(ulps(y, exact)) <= 1.0
+        alone = np.concatenate([call(function, np.full(8, one, np.float32))[:1] for one in x])
+        assert np.array_equal(alone, y, equal_nan=True)
+
+
 def test_power_is_within_one_ulp(functions):
     """Positive bases."""
     rng = np.random.default_rng(0)

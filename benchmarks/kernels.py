@@ -192,10 +192,12 @@ def main() -> None:
         bench = Bench(Path(folder))
         for t, n, k in [(1, 576, 576), (1, 1536, 576), (1, 576, 1536), (1, 49152, 576), (2, 1536, 576), (4, 1536, 576)]:
             bench.one_row(t, n, k)
-        for t, n, k in [(64, 1536, 576), (512, 576, 576), (512, 192, 576), (512, 1536, 576), (512, 576, 1536)]:
+        for t, n, k in [(16, 1536, 576), (64, 1536, 576), (512, 576, 576), (512, 1536, 576), (512, 576, 1536)]:
             bench.many_rows(t, n, k)
-        for t, context, lanes in [(512, 512, 0), (512, 2048, 0), (1, 512, 1), (1, 4096, 1), (4, 2048, 4)]:
-            bench.attention(t, context, lanes)
+        for t, context in [(512, 512), (512, 2048), (16, 4096), (256, 2048), (256, 8192)]:
+            bench.attention(t, context, 0)
+        for context, lanes in [(512, 1), (4096, 1), (8192, 1), (2048, 4)]:
+            bench.attention(lanes, context, lanes)
         bench.sample(1)
         bench.sample(1, temperature=0.7, top_k=20, top_p=0.95)
         bench.sample(1, top_p=0.95)

@@ -1,10 +1,11 @@
 """Builds the host operators into one shared object and calls their entries with numpy arrays.
 
 It needs numpy and g++ alone. `FLARE_TEST_MARCH` chooses the tier (for example `-march=x86-64-v4 -mavx512bf16`); the
-default is the best that this machine runs.
+default is the best that this machine runs. Tiles (AMX) need a machine that has them and a kernel that permits them.
 """
 
 import ctypes
+import mmap
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,12 @@ import numpy as np
 SOURCES = Path(__file__).parents[2] / "ignition" / "kernels" / "host"
 PROTO = Path(__file__).parents[2] / "helios" / "proto" / "core.proto"
 FLAGS = ["-std=c++20", "-O3", "-ffp-contract=off", "-fopenmp", "-fPIC"]
-TIERS = ["-march=x86-64-v3", "-march=x86-64-v4", "-march=x86-64-v4 -mavx512bf16"]
+TIERS = [
+    "-march=x86-64-v3",
+    "-march=x86-64-v4",
+    "-march=x86-64-v4 -mavx512bf16",
+    "-march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16",
+]
 
 U = 2.0**-24  # Unit roundoff of FP32.
 BF16_ULP = 2.0**-8  # A value's last bit, relative to its power of two.
@@ -27,7 +33,15 @@ def march() -> list[str]:
         return chosen.split()
     flags = Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split()
     wide = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= set(flags)
-    return TIERS[0 if not wide else 2 if "avx512_bf16" in flags else 1].split()
+    return TIERS[0 if not wide else 1 if "avx512_bf16" not in flags else 3 if has_tiles() else 2].split()
+
+
+def has_tiles() -> bool:
+    """Whether the CPU has AMX tiles and the kernel lets this process use them."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    if not {"amx_tile", "amx_bf16"} <= set(Path("/proc/cpuinfo").read_text().split()):
+        return False
+    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 def compile_all(folder: Path, target: list[str], extra: list[str]) -> list[Path]:
@@ -92,6 +106,18 @@ def aligned(count: int) -> np.ndarray:
     raw = np.full(count + 64, 0xFF, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + count]
+
+
+def guarded(x: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory that must not be touched begins."""
+    size = -(-x.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
+    raw = np.frombuffer(whole, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(raw.ctypes.data + size), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    made = raw[size - x.nbytes : size].view(x.dtype).reshape(x.shape)
+    made[:] = x
+    return made
 
 
 def bf16(x: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ class Cache:
             k = raw[self.key_offset : self.key_offset + self.segment].view(np.uint16)
             v = raw[self.value_offset : self.value_offset + self.segment].view(np.uint16)
             keys.append(k.reshape(self.hk, self.d // 2, PAGE, 2).transpose(2, 0, 1, 3).reshape(PAGE, self.hk, self.d))
-            values.append(v.reshape(self.hk, PAGE, self.d).transpose(1, 0, 2))
+            values.append(v.reshape(self.hk, PAGE // 2, self.d, 2).transpose(1, 3, 0, 2).reshape(PAGE, self.hk, self.d))
         return np.concatenate(keys)[:count], np.concatenate(values)[:count]
 
 

@@ -10,6 +10,6 @@ constexpr int64_t kPairStep = 2 * kBlockOutputs;      // Elements of a block for
 constexpr int64_t kPageTokens = 64;                   // Tokens of a page, and of an attention block.
 constexpr int64_t kKeyStep = 2 * kPageTokens;         // Elements of a key segment for one pair of d.
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline float widen(bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }

@@ -4,6 +4,7 @@ An object's name in the cache is the SHA-256 over the compiler, the flags and ev
 an entry is never stale. Objects hold no path of the machine that built them.
 """
 
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -33,11 +34,19 @@ class IsaTier:
 
 _V3_FEATURES = ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave")
 _V4_FEATURES = tuple(sorted((*_V3_FEATURES, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")))
+_V4_BF16_FEATURES = tuple(sorted((*_V4_FEATURES, "avx512_bf16")))
+_TILE_FEATURES = {"amx_bf16", "amx_tile"}
 TIERS = (
+    IsaTier(
+        name="x86-64-v4+amx",
+        flags=("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+        features=tuple(sorted((*_V4_BF16_FEATURES, *_TILE_FEATURES))),
+        vector_bits=512,
+    ),
     IsaTier(
         name="x86-64-v4+avx512bf16",
         flags=("-march=x86-64-v4", "-mavx512bf16"),
-        features=tuple(sorted((*_V4_FEATURES, "avx512_bf16"))),
+        features=_V4_BF16_FEATURES,
         vector_bits=512,
     ),
     IsaTier(name="x86-64-v4", flags=("-march=x86-64-v4",), features=_V4_FEATURES, vector_bits=512),
@@ -47,12 +56,14 @@ TIERS = (
 
 @cache
 def detect_tier() -> IsaTier:
-    """The highest tier that this CPU has. Raises `PreparationError` for one below x86-64-v3."""
+    """The highest tier that this CPU has and its kernel permits. Raises `PreparationError` for one below x86-64-v3."""
     held: set[str] = set()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
             held = set(line.partition(":")[2].split())
             break
+    if held.issuperset(_TILE_FEATURES) and not request_tiles():
+        held -= _TILE_FEATURES
     for tier in TIERS:
         if held.issuperset(tier.features):
             return tier
@@ -60,6 +71,12 @@ def detect_tier() -> IsaTier:
     raise PreparationError(
         f"this CPU lacks {missing}; the host device needs x86-64-v3 (AVX2 and FMA): prepare on a newer machine"
     )
+
+
+def request_tiles() -> bool:
+    """Ask the kernel to let this process use AMX tiles; a sandbox may refuse."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-// Writes new keys and values into their pages, keys with lanes over tokens.
+// Writes new keys and values into their pages, keys with lanes over tokens, values in pairs of tokens.
 #include <cstring>
 
 #include "arguments.h"
@@ -28,8 +28,9 @@ void flare_kv_write(void *const *args) {
       const bf16 *key = k + (t * Hk + h) * D;
       bf16 *to = pages.keys(page) + h * D * kPageTokens + 2 * place;
       for (int64_t pair = 0; pair < D / 2; pair++) std::memcpy(to + pair * kKeyStep, key + 2 * pair, 2 * sizeof(bf16));
-      bf16 *value = pages.values(page) + (h * kPageTokens + place) * D;
-      std::memcpy(value, v + (t * Hk + h) * D, static_cast<size_t>(D) * sizeof(bf16));
+      const bf16 *value = v + (t * Hk + h) * D;
+      bf16 *lanes = pages.values(page) + (h * kPageTokens + place / 2 * 2) * D + place % 2;
+      for (int64_t d = 0; d < D; d++) lanes[2 * d] = value[d];
     }
   }
 }

@@ -11,7 +11,7 @@
 // Shapes are row-major. The layouts that are ours:
 //   packed weight of [N, K]   bf16 [ceil(N/16), ceil(K/2), 16, 2]: lanes run over outputs; zeros pad N and K.
 //   key segment of a page     bf16 [Hk, D/2, 64, 2]: lanes run over the page's 64 tokens.
-//   value segment of a page   bf16 [Hk, 64, D].
+//   value segment of a page   bf16 [Hk, 32, D, 2]: lanes run over D, for pairs of tokens.
 //   lane record               int64 [4]: LaneField.
 // A page's segment for a layer starts at pages + page * page_stride + offset. RequestField, PrefillField, StateField,
 // CompletionField and the rest are core.proto's; fields.h mirrors them and a test compares the two.
@@ -25,7 +25,7 @@ extern "C" {
 // first is a multiple of 16; the last call's padding rows are written as zeros.
 void flare_pack(void *const *args);
 
-// y[t, n] = round(sum_k x[t, k] w[n, k] (+ bias[n])), summed in FP32 in order of k.
+// y[t, n] = round(sum_k x[t, k] w[n, k] (+ bias[n])), summed in FP32 in one order of k.
 // x bf16[T, K], w packed, bias bf16[N] or null, y bf16[T, N], scratch, T, N, K.
 // scratch: at least flare_linear_scratch_bytes(T, N, K) bytes, 64-byte aligned.
 void flare_linear(void *const *args);
@@ -48,7 +48,7 @@ void flare_kv_write(void *const *args);
 // from 0); rows with token_slots[t] < 0 give zeros. Keys are reduced in blocks of 64 counted from position 0: every block
 // gives its own maximum, sum and weighted values, which are combined in block order. D is a multiple of 16 up to 256.
 // q bf16[T, Hq, D], token_slots i64[T], positions i64[T], page_table, pages, y bf16[T, Hq, D], scratch,
-// T, Hq, Hk, D, table_width, page_stride, key_offset, value_offset, scale (float), window, scratch_bytes.
+// T, Hq, Hk, D, table_width, page_stride, key_offset, value_offset, scale (float, positive), window, scratch_bytes.
 void flare_attention(void *const *args);
 // Bytes of scratch that let a call of T rows split keys of a context across threads.
 int64_t flare_attention_scratch_bytes(int64_t T, int64_t Hq, int64_t D, int64_t context_tokens);

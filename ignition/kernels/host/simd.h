@@ -1,7 +1,7 @@
 // The instruction sets: a vector of 16 floats, its masks, and the product of packed bf16 pairs.
 //
-// Three tiers, chosen by the compiler's target: AVX-512 with BF16 dot products, AVX-512F, and AVX2 with FMA. Everything above
-// this file is written once for all of them. Invariant: each function is a fixed sequence of operations a lane, so a lane's
+// Three kinds, chosen by the compiler's target: AVX-512 with BF16 dot products, AVX-512F, and AVX2 with FMA. Everything above
+// this file is written once for all of them, but for products in tiles (amx.h), which need the first. Invariant: each function is a fixed sequence of operations a lane, so a lane's
 // bits depend on its operands alone; contraction is off, and a fused multiply-add is always written as `fma`.
 #pragma once
 #include <immintrin.h>

@@ -96,6 +96,12 @@ inline Vec load_bf16(const bf16 *p) {
   const __m128i *q = reinterpret_cast<const __m128i *>(p);
   return {widen_half(_mm_loadu_si128(q)), widen_half(_mm_loadu_si128(q + 1))};
 }
+inline __m256 unpack_half(const bf16 *p, int half) {
+  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+  return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(x, 16) : _mm256_blend_epi16(_mm256_setzero_si256(), x, 0xaa));
+}
+// The first or the second values of 16 pairs.
+inline Vec load_half(const bf16 *p, int half) { return {unpack_half(p, half), unpack_half(p + 16, half)}; }
 inline __m256i narrow_half(__m256 v) {
   __m256i x = _mm256_castps_si256(v);
   __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
@@ -119,10 +125,6 @@ struct Weights {
 struct Splat {
   __m256 v;
 };
-inline __m256 unpack_half(const bf16 *p, int half) {
-  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
-  return _mm256_castsi256_ps(half == 0 ? _mm256_slli_epi32(x, 16) : _mm256_blend_epi16(_mm256_setzero_si256(), x, 0xaa));
-}
 inline Weights load_weights(const bf16 *p, int half) { return {unpack_half(p, half), unpack_half(p + 16, half)}; }
 inline Splat splat_pair(uint32_t pair, int half) {
   return {_mm256_set1_ps(std::bit_cast<float>(half == 0 ? pair << 16 : pair & 0xffff0000u))};

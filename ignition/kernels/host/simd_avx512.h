@@ -37,6 +37,26 @@ inline float reduce_add(Vec v) {
   return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
+// The sixteen rows' results of `op` over the lanes of each, in order of the rows. Every row's lanes meet in the same order.
+template <typename Op>
+inline Vec reduce_rows(const Vec (&rows)[16], const Op &op) {
+  Vec a[8], b[4], c[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++)
+    a[i] = op(Vec{_mm512_shuffle_f32x4(rows[i].v, rows[i + 8].v, 0x44)}, Vec{_mm512_shuffle_f32x4(rows[i].v, rows[i + 8].v, 0xee)});
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+    b[i] = op(Vec{_mm512_shuffle_f32x4(a[i].v, a[i + 4].v, 0x88)}, Vec{_mm512_shuffle_f32x4(a[i].v, a[i + 4].v, 0xdd)});
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    const __m512d x = _mm512_castps_pd(b[i].v), y = _mm512_castps_pd(b[i + 2].v);
+    c[i] = op(Vec{_mm512_castpd_ps(_mm512_unpacklo_pd(x, y))}, Vec{_mm512_castpd_ps(_mm512_unpackhi_pd(x, y))});
+  }
+  const Vec mixed = op(Vec{_mm512_shuffle_ps(c[0].v, c[1].v, 0x88)}, Vec{_mm512_shuffle_ps(c[0].v, c[1].v, 0xdd)});
+  const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  return {_mm512_permutexvar_ps(order, mixed.v)};
+}
+
 // v * 2^n
 inline Vec scale(Vec v, Vec n) { return {_mm512_scalef_ps(v.v, n.v)}; }
 
@@ -59,6 +79,17 @@ inline Vec load_bf16(const bf16 *p) {
   __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16))};
 }
+// The first or the second values of 16 pairs.
+inline Vec load_half(const bf16 *p, int half) {
+  const __m512i x = _mm512_loadu_si512(p), high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  return {_mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(x, 16) : _mm512_and_si512(x, high))};
+}
+// Rounds to nearest even; any NaN stays one.
+#if defined(__AVX512BF16__)
+inline void store_bf16(bf16 *p, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.v)));
+}
+#else
 inline void store_bf16(bf16 *p, Vec v) {
   __m512i x = _mm512_castps_si512(v.v);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
@@ -66,6 +97,7 @@ inline void store_bf16(bf16 *p, Vec v) {
   y = _mm512_mask_mov_epi32(y, _mm512_cmp_ps_mask(v.v, v.v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc0));
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtepi32_epi16(y));
 }
+#endif
 
 constexpr int kTileSums = 24;  // Vectors of sums in a tile, of 32 registers.
 constexpr int kTileRows = 12;  // Rows of the tile that many rows are cut into.
@@ -101,17 +133,11 @@ struct Weights {
 struct Splat {
   __m512 v;
 };
-inline __m512 unpack(__m512i x, int half) {
-  return _mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(x, 16)
-                                       : _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
-}
-inline Weights load_weights(const bf16 *p, int half) { return {unpack(_mm512_loadu_si512(p), half)}; }
+inline Weights load_weights(const bf16 *p, int half) { return {load_half(p, half).v}; }
 inline Splat splat_pair(uint32_t pair, int half) {
   return {_mm512_set1_ps(std::bit_cast<float>(half == 0 ? pair << 16 : pair & 0xffff0000u))};
 }
-inline Splat splat_pair(const bf16 *p, int half) {
-  return {unpack(_mm512_set1_epi32(static_cast<int>(load_pair(p))), half)};
-}
+inline Splat splat_pair(const bf16 *p, int half) { return splat_pair(load_pair(p), half); }
 inline Vec dot(Vec sum, Weights w, Splat x) { return {_mm512_fmadd_ps(w.v, x.v, sum.v)}; }
 
 // A row of a tile is widened once, so that a broadcast is one load.

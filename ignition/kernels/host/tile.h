@@ -30,7 +30,7 @@ struct StagedRows {
 // fall into the same sets.
 inline int64_t staged_stride(int64_t K) { return ceil_div(K, 32) * 32 + 64 / static_cast<int64_t>(sizeof(Staged)); }
 
-// Prepares a row of K for StagedRows; an odd K is padded with a zero.
+// Prepares a row of K for StagedRows, padded with zeros to a multiple of 32.
 inline void stage_row(Staged *to, const bf16 *from, int64_t K) {
   if constexpr (sizeof(Staged) == sizeof(bf16)) {
     std::memcpy(to, from, static_cast<size_t>(K) * sizeof(bf16));
@@ -39,7 +39,7 @@ inline void stage_row(Staged *to, const bf16 *from, int64_t K) {
     for (; k + 16 <= K; k += 16) store(reinterpret_cast<float *>(to + k), load_bf16(from + k));
     for (; k < K; k++) to[k] = static_cast<Staged>(widen(from[k]));
   }
-  to[K] = 0;
+  for (int64_t k = K; k < ceil_div(K, 32) * 32; k++) to[k] = 0;
 }
 
 template <int R, int B>

@@ -104,6 +104,6 @@ def decode_capacities(requests_max: int) -> list[int]:
 
 
 def prefill_capacities(limit: int) -> list[int]:
-    """Powers of two from 64 below the limit, and the limit itself."""
-    capacities = [64 << power for power in range(limit.bit_length()) if 64 << power < limit]
+    """Powers of two from 16 below the limit, and the limit itself."""
+    capacities = [16 << power for power in range(limit.bit_length()) if 16 << power < limit]
     return [*capacities, limit]

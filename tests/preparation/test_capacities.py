@@ -7,7 +7,7 @@ from ignition.preparation.capture import decode_capacities, prefill_capacities
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(64, [64]), (128, [64, 128]), (320, [64, 128, 256, 320]), (512, [64, 128, 256, 512])],
+    [(64, [16, 32, 64]), (128, [16, 32, 64, 128]), (320, [16, 32, 64, 128, 256, 320])],
 )
 def test_prefill_capacities_are_powers_of_two_and_the_limit(limit, expected):
     assert prefill_capacities(limit) == expected

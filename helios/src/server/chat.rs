@@ -16,7 +16,7 @@ use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
 use super::sse::{self, ChunkFormat};
 use super::{body, logprobs, messages};
-use crate::text::{SpecialTokens, TemplateInput};
+use crate::text::{Rendering, SpecialTokens, TemplateInput};
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
@@ -97,7 +97,7 @@ fn tokenize(service: &Service, fields: &Fields<'_>) -> Result<Prompt, ApiError> 
         add_generation_prompt: add_generation_prompt.unwrap_or(true),
         extra,
     };
-    let text = if continue_final {
+    let Rendering { text, marks } = if continue_final {
         if add_generation_prompt == Some(true) {
             let requirement = "a message is either continued or followed by a new one; send only one of \
                                'continue_final_message' and 'add_generation_prompt'";
@@ -116,13 +116,13 @@ fn tokenize(service: &Service, fields: &Fields<'_>) -> Result<Prompt, ApiError> 
         Some(true) => SpecialTokens::Add,
         _ => SpecialTokens::AsWritten,
     };
-    let tokens = service
+    let encoded = service
         .text
         .tokenizer
-        .encode(&text, special)
+        .encode_marked(&text, special, &marks)
         .map_err(|error| ApiError::tokenizing("messages", &error))?;
-    service.check_prompt("messages", &tokens)?;
-    Ok(Prompt { tokens: tokens.into(), endpoints: Arc::default() })
+    service.check_prompt("messages", &encoded.tokens)?;
+    Ok(Prompt { tokens: encoded.tokens.into(), endpoints: encoded.endpoints.into() })
 }
 
 struct ChatFormat {

@@ -6,6 +6,8 @@
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::values::{as_float, is_float};
+
 /// Fuel for each byte written, in fuel's own unit of 64 bytes copied: serializing walks a value.
 const FUEL_PER_BYTE_INVERSE: u64 = 4;
 /// `json.dumps` itself gives up near Python's recursion limit; values from a request are never this deep.
@@ -75,6 +77,7 @@ impl Writer {
                 self.container('[', ']', &items, |writer, item| writer.value(item))?;
             }
             ValueKind::Map => self.map(value)?,
+            _ if is_float(value) => self.text.push_str(&number(value)),
             kind => {
                 let message = format!("a value of type {kind} cannot be written as JSON");
                 return Err(Error::new(ErrorKind::BadSerialization, message));
@@ -155,14 +158,14 @@ impl Writer {
 }
 
 fn number(value: &Value) -> String {
-    match f64::try_from(value.clone()) {
-        Ok(float) if !value.is_integer() => match float_repr(float).as_str() {
+    match as_float(value) {
+        Some(float) => match float_repr(float).as_str() {
             "nan" => "NaN".to_owned(),
             "inf" => "Infinity".to_owned(),
             "-inf" => "-Infinity".to_owned(),
             finite => finite.to_owned(),
         },
-        _ => value.to_string(),
+        None => value.to_string(),
     }
 }
 

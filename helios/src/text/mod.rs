@@ -4,18 +4,25 @@
 //! below. Encoding and rendering take time in proportion to their input, so callers run them away from the threads that
 //! serve sockets. Nothing here knows of HTTP, of requests in flight, or of a model's name.
 
+#[cfg(test)]
+mod corpus;
 mod decode;
+mod endpoints;
 mod json;
+mod marks;
+mod methods;
 mod stop;
+mod tags;
 mod template;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokenizer;
+mod values;
 
 pub use decode::IncrementalDecoder;
 pub use stop::{Released, StopMatcher};
-pub use template::{ChatTemplate, TemplateError, TemplateInput};
-pub use tokenizer::{Piece, SpecialTokens, Tokenizer, TokenizerError};
+pub use template::{ChatTemplate, Rendering, TemplateError, TemplateInput};
+pub use tokenizer::{Encoded, Piece, SpecialTokens, Tokenizer, TokenizerError};
 
 use crate::core::contract::{BoundContract, FrontendAssets};
 

@@ -6,8 +6,10 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
+use tokenizers::PostProcessorWrapper;
 
 use super::decode::IncrementalDecoder;
+use super::endpoints;
 use crate::ids::TokenId;
 
 /// Whether the tokenizer's post-processor may add tokens such as a beginning-of-text token.
@@ -16,6 +18,14 @@ pub enum SpecialTokens {
     Add,
     /// The text names its special tokens itself, as a rendered template does.
     AsWritten,
+}
+
+/// A text's tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    pub tokens: Vec<TokenId>,
+    /// The marks that fall between two tokens, in tokens: ascending, distinct, and strictly inside the sequence.
+    pub endpoints: Vec<u32>,
 }
 
 /// What one token stands for in text.
@@ -60,6 +70,8 @@ impl Tokenizer {
         let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(parse)?;
         // A prompt is served whole or refused; training-time truncation and padding have no place here.
         inner.with_padding(None).with_truncation(None).map_err(parse)?;
+        let processor = inner.get_post_processor().map(untrimmed).transpose();
+        inner.with_post_processor(processor.map_err(|error| TokenizerError::Parse(error.to_string()))?);
         let decoder = serde_json::to_value(inner.get_decoder())
             .map_err(|error| TokenizerError::Parse(error.to_string()))?;
         let style = PieceStyle::of(&decoder)?;
@@ -71,14 +83,25 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::InputTooLong`] or [`TokenizerError::Encode`].
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TokenizerError> {
-        if text.len() > self.input_bytes_max {
-            return Err(TokenizerError::InputTooLong { bytes: text.len(), bytes_max: self.input_bytes_max });
-        }
-        let encoding = self
-            .inner
-            .encode_fast(text, special == SpecialTokens::Add)
-            .map_err(|error| TokenizerError::Encode(error.to_string()))?;
-        Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+        self.check_length(text)?;
+        let encoding = self.inner.encode_fast(text, special == SpecialTokens::Add);
+        Ok(tokens(&encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?))
+    }
+
+    /// The text's tokens, and the cuts between them at `marks`, which are bytes of the text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_marked(
+        &self,
+        text: &str,
+        special: SpecialTokens,
+        marks: &[usize],
+    ) -> Result<Encoded, TokenizerError> {
+        self.check_length(text)?;
+        let encoding = self.inner.encode(text, special == SpecialTokens::Add);
+        let encoding = encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        Ok(Encoded { tokens: tokens(&encoding), endpoints: endpoints::cuts(encoding.get_offsets(), marks) })
     }
 
     /// What a token stands for.
@@ -98,6 +121,11 @@ impl Tokenizer {
         text
     }
 
+    fn check_length(&self, text: &str) -> Result<(), TokenizerError> {
+        let (bytes, bytes_max) = (text.len(), self.input_bytes_max);
+        if bytes > bytes_max { Err(TokenizerError::InputTooLong { bytes, bytes_max }) } else { Ok(()) }
+    }
+
     /// Hugging Face's own decoding, to compare with.
     #[cfg(test)]
     pub(super) fn hugging_face_decode(&self, ids: &[u32]) -> String {
@@ -111,6 +139,25 @@ impl Tokenizer {
             PieceStyle::ByteFallback { leading_spaces_stripped, .. } => *leading_spaces_stripped,
         }
     }
+}
+
+fn tokens(encoding: &tokenizers::Encoding) -> Vec<TokenId> {
+    encoding.get_ids().iter().copied().map(TokenId).collect()
+}
+
+/// The post-processor without its cutting of whitespace from tokens' spans, which changes no token.
+fn untrimmed(processor: &PostProcessorWrapper) -> Result<PostProcessorWrapper, serde_json::Error> {
+    fn leave_whitespace(value: &mut Value) {
+        if let Some(trim) = value.get_mut("trim_offsets") {
+            *trim = false.into();
+        }
+        for inner in value.get_mut("processors").and_then(Value::as_array_mut).into_iter().flatten() {
+            leave_whitespace(inner);
+        }
+    }
+    let mut value = serde_json::to_value(processor)?;
+    leave_whitespace(&mut value);
+    serde_json::from_value(value)
 }
 
 /// How token names spell bytes.
@@ -228,6 +275,18 @@ mod tests {
         assert_eq!(tokenizer.piece(tokens[0]), Piece { bytes: b"<|im_start|>".to_vec(), special: true });
         assert_eq!(tokenizer.piece(tokens[1]), Piece { bytes: b"h".to_vec(), special: false });
         assert_eq!(tokenizer.piece(TokenId(60_000)), Piece::default());
+    }
+
+    #[test]
+    fn marks_become_cuts_only_between_tokens() {
+        let cuts = |tokenizer: Tokenizer, text: &str| {
+            let marks: Vec<usize> = (0..=text.len()).collect();
+            tokenizer.encode_marked(text, SpecialTokens::AsWritten, &marks).unwrap().endpoints
+        };
+        // "he" is one token, and the four bytes of the crab share its span.
+        assert_eq!(cuts(byte_level_tokenizer(), "xhe🦀y<|im_end|>\nz"), [1, 2, 6, 7, 8, 9]);
+        // The space that is put before the text has the first letter's span.
+        assert_eq!(cuts(fallback_tokenizer(), "ab 🦀d"), [2, 3, 4, 8]);
     }
 
     #[test]

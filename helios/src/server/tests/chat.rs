@@ -148,6 +148,37 @@ async fn a_final_message_is_continued_or_followed() {
 }
 
 #[tokio::test]
+async fn the_ends_of_messages_reach_the_engine_in_tokens() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    let messages = json!([
+        {"role": "system", "content": "Bé"},
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "One, "},
+    ]);
+    let ends = |request: &GenerationRequest| -> Vec<u32> {
+        let turns = request.prompt.windows(2).enumerate();
+        let ends = turns.filter(|(_, pair)| *pair == [IM_END, TokenId(b'\n'.into())]);
+        ends.map(|(index, _)| index as u32 + 2).collect()
+    };
+    server.post(PATH, &json!({"messages": messages})).await;
+    let whole = server.last_request();
+    assert_eq!((whole.endpoints.len(), whole.endpoints.to_vec()), (3, ends(&whole)));
+
+    server.post(PATH, &json!({"messages": messages, "continue_final_message": true})).await;
+    let continued = server.last_request();
+    assert_eq!(continued.endpoints[..], whole.endpoints[..2]);
+
+    server.post(PATH, &json!({"messages": messages, "tools": [{}], "add_generation_prompt": false})).await;
+    let with_tools = server.last_request();
+    let preamble = with_tools.prompt.iter().position(|token| token.0 == 259).unwrap() as u32;
+    // The last message ends where the prompt does, which is no endpoint.
+    assert_eq!(with_tools.endpoints.to_vec(), [&[preamble], &ends(&with_tools)[..2]].concat());
+
+    server.post("/v1/completions", &json!({"prompt": "a<|im_end|>\nb"})).await;
+    assert_eq!(server.last_request().endpoints.len(), 0);
+}
+
+#[tokio::test]
 async fn sampling_fields_reach_the_engine_and_defaults_are_the_cores() {
     let server = TestServer::start(|_| vec![Admit(0), End]).await;
     server.post(PATH, &hello(json!({"temperature": 1.5, "top_k": -1, "top_p": 0.5, "min_p": 0.1,

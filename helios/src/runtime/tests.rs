@@ -272,7 +272,7 @@ async fn what_a_core_cannot_honour_is_refused_by_name() {
 #[tokio::test]
 async fn a_slow_reader_loses_its_own_request_and_no_other() {
     let limits = EngineLimits { events_max: 8, ..EngineLimits::default() };
-    let server = Server::start(AMPLE_PAGES, None, Duration::from_micros(200), limits);
+    let server = Server::start(AMPLE_PAGES, None, Duration::from_millis(5), limits);
     let mut endless = request(&[1, 2, 3], 80);
     endless.ignore_eos = true;
     let slow = server.engine.submit(endless.clone()).await.unwrap();

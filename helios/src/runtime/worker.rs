@@ -248,8 +248,10 @@ impl ModelThread {
         self.scheduler.handle(event, self.started.elapsed()).map_err(execution)
     }
 
-    /// Tells requests what has happened. Logprobs are read now, before a later step may write the same frame.
+    /// Tells requests what has happened. Logprobs are read now, before a later step may write the same frame. Counters are
+    /// published on both sides, so that whoever hears of an event finds them no older than it.
     fn deliver(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
+        self.publish();
         for output in self.scheduler.drain_outputs() {
             match output {
                 Output::Admitted { request, cached_tokens } => {
@@ -262,6 +264,7 @@ impl ModelThread {
                 Output::Ended { request, ending } => self.requests.ended(request, ending),
             }
         }
+        self.publish();
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 """One real `flare` process that most end-to-end tests talk to, and the means to start others."""
 
+import math
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from scripts.server import Server, binary, free_port, start_flare
+from tests.e2e.conversations import selected
+from tests.e2e.replay import Answers, replay_together
 
 
 class StartServer(Protocol):
@@ -68,6 +72,27 @@ def refused(flare: Path) -> Refused:
     return run
 
 
+@pytest.fixture
+def smallest_mib(refused: Refused, core: Path) -> int:
+    """The least `--memory` that a server of the shared core starts with, in MiB."""
+    said = refused(core, "--memory", "1MiB")
+    value, unit = re.search(r"takes ([\d.]+) (KiB|MiB|GiB)", said).groups()
+    return math.ceil((float(value) + 0.1) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[unit])
+
+
+@pytest.fixture(scope="session")
+def uncached(flare: Path, core: Path) -> Iterator[Server]:
+    """A server that computes everything anew: what the others must answer, too."""
+    with start_flare(flare, core, arguments=["--no-prefix-cache"]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def truth(uncached: Server) -> Answers:
+    """The answers of the recorded conversations."""
+    return replay_together(uncached, selected())
+
+
 @pytest.fixture(scope="session")
 def client(server: Server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=60) as made:
@@ -105,10 +130,16 @@ def wait_until_idle() -> WaitUntilIdle:
         while True:
             engine: dict[str, Any] = server.health()["engine"]
             held = engine["requests_running"] + engine["requests_waiting"]
-            free = (engine["slots_free"], engine["pages_free"])
-            if held == 0 and free == (engine["slots_max"], engine["pages_max"]):
+            if held == 0 and is_unheld(engine, "slots") and is_unheld(engine, "pages"):
                 return engine
             assert time.monotonic() < deadline, f"the server is not idle: {engine}"
             time.sleep(0.02)
 
     return wait
+
+
+def is_unheld(engine: dict[str, Any], resource: str) -> bool:
+    """Whether no request holds any: what is not free is held by the prefix cache, which gives it away when asked."""
+    cached: int = engine.get(f"{resource}_cached", 0)
+    free: int = engine[f"{resource}_free"]
+    return free + cached == engine[f"{resource}_max"]

@@ -9,6 +9,8 @@
 pub mod cache;
 pub mod core;
 pub mod device;
+#[cfg(feature = "serve")]
+pub mod grammar;
 pub mod ids;
 pub mod memory;
 #[cfg(feature = "serve")]

@@ -23,8 +23,8 @@ const FOLDER: &str = "FLARE_TEST_TIERS_FOLDER";
 const ROUND: &str = "FLARE_TEST_TIERS_ROUND";
 const CORE: Digest = Digest([7; 32]);
 /// What the child says when a file is written and when a checkpoint is through.
-const WRITTEN: u8 = b'.';
-const STORED: u8 = b'!';
+const WRITTEN: u8 = 1;
+const STORED: u8 = 2;
 
 /// The conversations of a round: three that grow by a page at a time, on a page of the round and one that all rounds share.
 fn checkpoint(round: u64, step: u64) -> Arc<Checkpoint> {
@@ -88,7 +88,7 @@ fn crash(folder: &Path, round: u64, files: u64) -> u64 {
         said
     };
     let mut byte = [0];
-    // The test harness says something first, in words that have neither sign.
+    // The test harness says something first, in text that has neither byte.
     while output.read(&mut byte).unwrap() == 1 && count(byte[0]) < files {}
     child.kill().unwrap();
     child.wait().unwrap();
@@ -131,9 +131,7 @@ fn a_kill_at_any_moment_loses_at_most_what_was_being_stored() {
         // A multiplicative walk through 0..53 that visits every number but the last few.
         let files = 1 + round * 29 % 53;
         let stored = crash(folder.path(), round, files);
-        interrupted += u64::from(
-            count_files(folder.path()) > 0 && folder.path().join(CORE.to_string()).join("incoming").exists(),
-        );
+        let found = count_files(folder.path());
         let mut tier = open(folder.path());
         let listed = verify(&mut tier);
         // The newest was used last, so nothing can have evicted it.
@@ -145,7 +143,9 @@ fn a_kill_at_any_moment_loses_at_most_what_was_being_stored() {
         let count = 1 + counters.pages + 2 * counters.checkpoints;
         assert_eq!(count_files(folder.path()), count, "round {round}: no file is left over");
         stored_ever += stored;
+        interrupted += u64::from(found > count);
     }
     assert!(stored_ever > 2 * ROUNDS, "only {stored_ever} checkpoints were stored");
-    assert!(interrupted > 0, "no kill came within the writing of a file");
+    // A checkpoint takes most of the time, so most kills come within one; a tenth shows that the moments are not all alike.
+    assert!(interrupted > ROUNDS / 10, "only {interrupted} kills came within a checkpoint");
 }

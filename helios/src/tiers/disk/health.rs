@@ -33,6 +33,11 @@ impl Health {
         self.pause.is_some()
     }
 
+    /// Whether the last attempt to write failed.
+    pub fn is_in_doubt(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Writing failed. Returns whether it stops for the first time since it last worked.
     pub fn fail(&mut self, now: Duration) -> bool {
         self.failures = self.failures.saturating_add(1);

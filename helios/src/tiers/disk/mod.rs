@@ -45,6 +45,8 @@ pub struct DiskTier {
     costs: Costs,
     catalog: Catalog<()>,
     health: Health,
+    /// Whether a file could not be removed, which is said once.
+    is_stuck: bool,
     dropped: Vec<Digest>,
     pub(super) counters: Counters,
     _lock: File,
@@ -73,6 +75,7 @@ impl DiskTier {
             costs,
             catalog: Catalog::new(options.budget_bytes, costs),
             health: Health::default(),
+            is_stuck: false,
             dropped: Vec::new(),
             counters: Counters::default(),
             _lock: lock,
@@ -98,11 +101,7 @@ impl DiskTier {
         if self.touch(checkpoint.key) {
             return Ok(false);
         }
-        let begun = self.health.check(now).map_err(|left| {
-            let retry_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            TierError::Paused { retry_ms }
-        });
-        let released = begun.and_then(|()| self.catalog.claim(checkpoint));
+        let released = self.check_health(now).and_then(|()| self.catalog.claim(checkpoint));
         let released = released.inspect_err(|_| self.counters.store_failures += 1)?;
         self.remove(released);
         Ok(true)
@@ -124,7 +123,8 @@ impl DiskTier {
     pub fn finish(&mut self, checkpoint: &Checkpoint, row: &[u8], now: Duration) -> Result<(), TierError> {
         let key = checkpoint.key;
         self.write(Kind::Row, key, row, now)?;
-        self.write(Kind::Checkpoint, key, &scan::encode(checkpoint), now)?;
+        let listed = self.write(Kind::Checkpoint, key, &scan::encode(checkpoint), now);
+        listed.inspect_err(|_| self.remove_file(Kind::Row, key))?;
         self.catalog.complete(key, ());
         self.counters.stores += 1;
         if self.health.succeed() {
@@ -209,13 +209,34 @@ impl DiskTier {
     fn write(&mut self, kind: Kind, key: Digest, payload: &[u8], now: Duration) -> Result<(), TierError> {
         let incoming = self.folder.incoming();
         let written = file::write(&incoming, &self.folder.file(kind, key), &self.label(kind, key), payload);
-        written.inspect_err(|error| {
-            if self.health.fail(now) {
-                tracing::warn!(%error, "checkpoints are not written to disk for now");
-            }
+        written.map_err(|error| {
             // What cannot be removed here is overwritten by the next file.
             drop(layout::remove_file(&incoming));
+            self.fail(error, now)
         })
+    }
+
+    /// Whether to write now. Where the last attempt failed, a small one comes first, so that nothing is evicted for a checkpoint that
+    /// cannot be written.
+    fn check_health(&mut self, now: Duration) -> Result<(), TierError> {
+        self.health.check(now).map_err(|left| {
+            let retry_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            TierError::Paused { retry_ms }
+        })?;
+        if self.health.is_in_doubt() {
+            let path = self.folder.incoming();
+            let tried = std::fs::write(&path, [0]);
+            drop(layout::remove_file(&path));
+            tried.map_err(|error| self.fail(TierError::io("writing", &path, &error), now))?;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, error: TierError, now: Duration) -> TierError {
+        if self.health.fail(now) {
+            tracing::warn!(%error, "checkpoints are not written to disk for now");
+        }
+        error
     }
 
     fn lose_page(&mut self, page: Digest) {
@@ -238,9 +259,9 @@ impl DiskTier {
             if row.is_some() {
                 self.dropped.push(key);
                 self.counters.drops += 1;
+                self.remove_file(Kind::Checkpoint, key);
+                self.remove_file(Kind::Row, key);
             }
-            self.remove_file(Kind::Checkpoint, key);
-            self.remove_file(Kind::Row, key);
         }
         for (page, ()) in released.pages {
             self.remove_file(Kind::Page, page);
@@ -250,7 +271,9 @@ impl DiskTier {
     fn remove_file(&mut self, kind: Kind, key: Digest) {
         let path = self.folder.file(kind, key);
         if let Err(error) = layout::remove_file(&path) {
-            tracing::warn!(%error, path = %path.display(), "a file of the prefix cache cannot be removed");
+            if !std::mem::replace(&mut self.is_stuck, true) {
+                tracing::warn!(%error, path = %path.display(), "files of the prefix cache cannot be removed");
+            }
             self.catalog.withhold(match kind {
                 Kind::Page => self.costs.page_bytes,
                 Kind::Row | Kind::Checkpoint => self.costs.checkpoint_bytes,
@@ -264,7 +287,9 @@ fn lock(folder: &Path) -> Result<File, TierError> {
     layout::create_folder(folder).map_err(|error| TierError::io("making", folder, &error))?;
     let path = folder.join(LOCK_NAME);
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(|error| TierError::io("opening", &path, &error))?;
+    // What is on a read-only disk can be read all the same.
+    let file =
+        file.or_else(|error| File::open(&path).map_err(|_| TierError::io("opening", &path, &error)))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(TierError::InUse { folder: folder.to_owned() }),

@@ -33,7 +33,9 @@ pub fn remove_other_cores(folder: &Path, core: Digest) {
 impl DiskTier {
     /// Lists the folder into the empty catalog.
     pub(super) fn scan(&mut self) -> io::Result<()> {
-        layout::remove_file(&self.folder.incoming())?;
+        if let Err(error) = layout::remove_file(&self.folder.incoming()) {
+            tracing::debug!(%error, "the next file replaces what a former process left half written");
+        }
         let pages = self.whole_files(Kind::Page, self.geometry.page_bytes)?;
         let rows = self.whole_files(Kind::Row, self.geometry.row_bytes)?;
         let mut found = Vec::new();

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use super::*;
 
 const BUDGET_BYTES: u64 = 1 << 20;
+/// What checkpoint 9 takes alone: three pages, a row and a list of three pages.
+const CHECKPOINT_COST_MAX: u64 = 3 * PAGE_COST + 4096 + 4096 + 156 + 3 * 32;
 
 /// The next file that the tier writes meets a full disk.
 fn fill_disk(folder: &Path) {
@@ -42,6 +44,27 @@ fn a_full_disk_stops_the_writing_for_a_while_and_leaves_the_rest_alone() {
     assert!(!tier.counters().is_degraded);
     assert_eq!(tier.counters().store_failures, 4);
     assert_eq!(read(&mut tier, &checkpoint(10)), Ok(()));
+}
+
+#[test]
+fn nothing_is_evicted_for_what_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tier = open(folder.path(), 2 * CHECKPOINT_COST_MAX);
+    let kept = [9, 10].map(checkpoint);
+    for checkpoint in &kept {
+        store(&mut tier, checkpoint, Duration::ZERO).unwrap();
+    }
+    fill_disk(folder.path());
+    store(&mut tier, &checkpoint(11), Duration::ZERO).unwrap_err();
+    assert_eq!(tier.take_dropped(), [kept[0].key], "the first failure is a surprise");
+    for _ in 0..2 {
+        fill_disk(folder.path());
+        let failed = store(&mut tier, &checkpoint(11), Duration::ZERO);
+        assert_eq!(code(failed), Errno::NOSPC.raw_os_error());
+    }
+    assert!(tier.counters().is_degraded);
+    assert_eq!(tier.take_dropped(), []);
+    assert_eq!(read(&mut tier, &kept[1]), Ok(()));
 }
 
 #[test]

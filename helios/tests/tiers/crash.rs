@@ -16,9 +16,9 @@ use helios::tiers::{Checkpoint, DiskOptions, DiskTier, Geometry};
 use super::{content, digest};
 
 const ROUNDS: u64 = 50;
-const GEOMETRY: Geometry = Geometry { page_bytes: 60_000, row_bytes: 9_000 };
+const GEOMETRY: Geometry = Geometry { page_bytes: 20_000, row_bytes: 5_000 };
 /// About eight checkpoints, so that every round evicts too.
-const BUDGET_BYTES: u64 = 2_000_000;
+const BUDGET_BYTES: u64 = 700_000;
 const FOLDER: &str = "FLARE_TEST_TIERS_FOLDER";
 const ROUND: &str = "FLARE_TEST_TIERS_ROUND";
 const CORE: Digest = Digest([7; 32]);

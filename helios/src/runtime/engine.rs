@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{mpsc, watch};
 
+use crate::grammar::Constraint;
 use crate::ids::{RequestId, TokenId};
 use crate::tiers::TierStats;
 
@@ -250,7 +251,7 @@ impl SamplingParameters {
 }
 
 /// One sequence to generate.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct GenerationRequest {
     /// Not empty, and shorter than the core's context.
     pub prompt: Arc<[TokenId]>,
@@ -265,6 +266,8 @@ pub struct GenerationRequest {
     pub ignore_eos: bool,
     /// Alternatives to report with each token; `None` for no logprobs.
     pub logprobs: Option<u32>,
+    /// What the tokens must spell; an end token ends the request then, whatever `ignore_eos` says.
+    pub constraint: Option<Box<Constraint>>,
 }
 
 /// A sampled token.
@@ -329,6 +332,9 @@ pub enum EngineError {
     /// The server is stopping.
     #[error("the server is shutting down")]
     ShuttingDown,
+    /// The request's constraint cannot be followed any further.
+    #[error("{0}")]
+    Constraint(String),
     /// Execution failed; the engine is unhealthy from here on.
     #[error("execution failed: {0}")]
     Execution(String),
@@ -390,6 +396,7 @@ mod tests {
             output_tokens_max: 4,
             ignore_eos: false,
             logprobs: None,
+            constraint: None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod completion;
 pub mod engine;
+mod masks;
 pub mod pack;
 mod queue;
 mod requests;

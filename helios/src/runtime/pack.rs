@@ -59,6 +59,9 @@ pub struct Packer {
     frame: BufferId,
     lane_slots: BufferId,
     lane_epochs: BufferId,
+    lane_masked: BufferId,
+    grammar_masks: BufferId,
+    mask_words: u32,
     prefill_command: BufferId,
     prefill_tokens: BufferId,
     admission_command: BufferId,
@@ -106,10 +109,14 @@ impl Packer {
         // Every upload is of at most so many words of 8 bytes.
         let words_max = contract.limits.context_tokens_max.max(lanes_max).max(table_width);
         let words_max = words_max.max(contract.limits.bias_entries_max).max(REQUEST_FIELDS as u32);
+        let words_max = words_max.max(contract.limits.vocabulary.div_ceil(u64::BITS));
         Ok(Self {
             frame: buffer(ValueSource::Frame)?,
             lane_slots: buffer(ValueSource::LaneSlots)?,
             lane_epochs: buffer(ValueSource::LaneEpochs)?,
+            lane_masked: buffer(ValueSource::LaneMasked)?,
+            grammar_masks: buffer(ValueSource::GrammarMasks)?,
+            mask_words: contract.limits.vocabulary.div_ceil(u32::BITS),
             prefill_command: buffer(ValueSource::PrefillCommand)?,
             prefill_tokens: buffer(ValueSource::PrefillTokens)?,
             admission_command: buffer(ValueSource::AdmissionCommand)?,
@@ -133,14 +140,18 @@ impl Packer {
     }
 
     /// Uploads a step's inputs and launches its program. `request` gives what is asked for when one is initialized; later
-    /// it may have ended.
+    /// it may have ended. `mask` gives the masks of lanes that take one.
     pub(super) fn submit<'a>(
         &mut self,
         device: &mut DeviceQueue,
         step: &Step,
         request: impl FnOnce(RequestId) -> &'a GenerationRequest,
+        mask: impl Fn(RequestId) -> &'a [u32],
     ) -> Result<(), DeviceError> {
         self.upload_i64(device, self.frame, 0, [i64::from(step.frame)])?;
+        for (index, lane) in (0..).zip(&step.lanes).filter(|(_, lane)| lane.is_masked) {
+            self.pack_mask(device, index, mask(lane.request))?;
+        }
         let program = match step.operation {
             Operation::Initialize { output_limit, generated_before } => {
                 let request = request(step.lanes[0].request);
@@ -197,7 +208,8 @@ impl Packer {
         fields[RequestField::Seed as usize] = bits(stream_seed(sampling.seed, generated_before));
         fields[RequestField::TopK as usize] = i64::from(sampling.top_k);
         fields[RequestField::OutputLimit as usize] = i64::from(output_limit);
-        fields[RequestField::IgnoreEos as usize] = i64::from(request.ignore_eos);
+        fields[RequestField::IgnoreEos as usize] =
+            i64::from(request.ignore_eos && request.constraint.is_none());
         fields[RequestField::Logprobs as usize] = request.logprobs.map_or(-1, i64::from);
         fields[RequestField::BiasCount as usize] = sampling.logit_bias.len() as i64;
         self.upload_i64(device, self.admission_fields, 0, fields)?;
@@ -236,6 +248,7 @@ impl Packer {
         command[PrefillField::Consumed as usize] = i64::from(consumed);
         command[PrefillField::Count as usize] = step.tokens.len() as i64;
         command[PrefillField::Sample as usize] = i64::from(sample);
+        command[PrefillField::Masked as usize] = i64::from(lane.is_masked);
         self.upload_i64(device, self.prefill_command, 0, command)?;
         self.upload_i64(device, self.prefill_tokens, 0, tokens(&step.tokens))
     }
@@ -267,7 +280,18 @@ impl Packer {
         let slots = step.lanes.iter().map(|lane| i64::from(lane.slot.0));
         self.upload_i64(device, self.lane_slots, 0, slots.chain(std::iter::repeat_n(-1, empty)))?;
         let epochs = step.lanes.iter().map(|lane| bits(lane.epoch.0));
-        self.upload_i64(device, self.lane_epochs, 0, epochs.chain(std::iter::repeat_n(0, empty)))
+        self.upload_i64(device, self.lane_epochs, 0, epochs.chain(std::iter::repeat_n(0, empty)))?;
+        let masked = step.lanes.iter().map(|lane| i64::from(lane.is_masked));
+        self.upload_i64(device, self.lane_masked, 0, masked.chain(std::iter::repeat_n(0, empty)))
+    }
+
+    fn pack_mask(&mut self, device: &mut DeviceQueue, lane: u64, mask: &[u32]) -> Result<(), DeviceError> {
+        assert_eq!(mask.len(), self.mask_words as usize, "a mask covers the vocabulary");
+        self.bytes.clear();
+        for word in mask {
+            self.bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        device.upload(self.grammar_masks, lane * u64::from(self.mask_words) * 4, &self.bytes)
     }
 
     /// The whole row of a slot: what its last request had mapped must not show through.

@@ -83,6 +83,14 @@ impl Requests {
         }
     }
 
+    /// Fails a request for a reason that the scheduler does not know; its cancel follows.
+    pub(super) fn fail(&mut self, id: RequestId, error: EngineError) {
+        if let Some(client) = self.clients.remove(&id) {
+            self.failed += 1;
+            client.last.send(GenerationEvent::Failed(error));
+        }
+    }
+
     /// Tells a request its end.
     pub(super) fn ended(&mut self, id: RequestId, ending: Ending) {
         let Some(client) = self.clients.remove(&id) else { return };

@@ -86,6 +86,7 @@ fn request() -> GenerationRequest {
         output_tokens_max: 90,
         ignore_eos: true,
         logprobs: None,
+        constraint: None,
     }
 }
 
@@ -105,6 +106,7 @@ fn decode_steps_allocate_nothing() {
             endpoints: Arc::default(),
             root: Digest([id as u8; 32]),
             conditions: Arc::default(),
+            is_constrained: false,
         };
         let event = Event::Submit { request: RequestId(id), prompt, output_tokens_max: 90 };
         scheduler.handle(event, Duration::ZERO).unwrap();
@@ -115,7 +117,7 @@ fn decode_steps_allocate_nothing() {
         let phase = usize::from(steps > 3 * SLOTS + 2);
         let before = allocations();
         while let Some(step) = scheduler.plan(Duration::ZERO) {
-            packer.submit(&mut device, step, |_| &request).unwrap();
+            packer.submit(&mut device, step, |_| &request, |_| &[]).unwrap();
             steps += 1;
         }
         asked[phase] += allocations() - before;

@@ -7,11 +7,13 @@ use std::time::Duration;
 use super::engine::*;
 use super::worker::{Worker, WorkerOptions};
 use crate::core::proto::CompletionField;
+use crate::grammar::{Envelope, GrammarCompiler, GrammarLimits, GrammarSource, Vocabulary};
 use crate::ids::{Digest, TokenId};
 use crate::sim::core::{CONTEXT_TOKENS, SLOTS, VOCABULARY, contract};
 use crate::sim::executor::{Fault, SimExecutor, stream};
 use crate::sim::model::{END_TOKEN, next_token};
 use crate::sim::random::{Random, mix};
+use crate::text::testing::byte_level_tokenizer;
 use crate::tiers::TierOptions;
 
 /// Every slot can hold a whole context.
@@ -81,6 +83,7 @@ fn request(prompt: &[u32], output_tokens_max: u32) -> GenerationRequest {
         output_tokens_max,
         ignore_eos: false,
         logprobs: None,
+        constraint: None,
     }
 }
 
@@ -203,6 +206,39 @@ async fn a_request_gets_the_same_tokens_whatever_else_runs_and_leaves_nothing_be
     assert!(stats.requests_finished >= whole && whole > 20);
     assert!(stats.requests_cancelled > 5, "{stats:?}");
     assert_eq!(stats.requests_failed, 0);
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn constrained_requests_say_what_their_grammars_allow_and_others_what_they_like() {
+    let server = Server::start(30, None, Duration::from_micros(50), EngineLimits::default());
+    let vocabulary = Vocabulary::new(&byte_level_tokenizer(), &[END_TOKEN], VOCABULARY);
+    let compiler = GrammarCompiler::new(vocabulary, GrammarLimits::default()).unwrap();
+    let choice = GrammarSource::Choice(vec!["yes".into(), "no".into()]);
+    let sources = [choice, GrammarSource::Regex("[ab]{30}".into())];
+    let constraints = sources.map(|source| compiler.compile(&source, &Envelope::default()).unwrap());
+    let mut generations = Vec::new();
+    for index in 0..18u32 {
+        let mut request = request(&[index, 7, 9], 60);
+        request.constraint = constraints.get(index as usize % 3).cloned().map(Box::new);
+        // Without a choice the tokens of a preempted request are those of its history.
+        request.sampling.top_k = 1;
+        generations.push((request.clone(), server.engine.submit(request).await.unwrap()));
+    }
+    for (index, (request, generation)) in generations.into_iter().enumerate() {
+        let (tokens, reason) = read(generation).await;
+        let Some(end) = tokens.len().checked_sub(1).filter(|_| request.constraint.is_some()) else {
+            check_whole(&request, &tokens, reason.unwrap());
+            continue;
+        };
+        assert_eq!((tokens[end].token, reason), (END_TOKEN, Ok(FinishReason::EndToken)));
+        let text: String = tokens[..end].iter().map(|token| char::from(token.token.0 as u8)).collect();
+        match index % 3 {
+            0 => assert!(text == "yes" || text == "no", "{text}"),
+            _ => assert!(text.len() == 30 && text.chars().all(|letter| "ab".contains(letter)), "{text}"),
+        }
+    }
+    assert!(server.idle_stats(18).await.preemptions > 0);
     server.close().await;
 }
 

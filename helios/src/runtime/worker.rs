@@ -22,6 +22,7 @@ use crate::tiers::TierOptions;
 
 use super::completion::CompletionReader;
 use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
+use super::masks::{Made, MaskMaker};
 use super::pack::{BindError, Packer, geometry};
 use super::queue::DeviceQueue;
 use super::requests::{Requests, check};
@@ -83,6 +84,7 @@ impl Worker {
             0 => None,
             _ => TierLink::start(options.tiers, options.core, snapshot_row, &*executor, receiver.waker())?,
         };
+        let requests_max = limits.waiting_max + geometry.slots;
         let mut device = DeviceQueue::new(executor, geometry.frames);
         let mut scheduler = Scheduler::new(geometry, limits)?;
         if tiers.is_some() {
@@ -93,6 +95,7 @@ impl Worker {
             reader: CompletionReader::new(contract)?,
             scheduler,
             tiers,
+            masks: MaskMaker::start(requests_max)?,
             requests: Requests::default(),
             limits: contract.limits,
             receiver,
@@ -124,6 +127,7 @@ impl Worker {
 struct ModelThread {
     scheduler: Scheduler,
     tiers: Option<TierLink>,
+    masks: MaskMaker,
     packer: Packer,
     reader: CompletionReader,
     requests: Requests,
@@ -147,6 +151,13 @@ impl ModelThread {
             if !device.is_empty() {
                 self.complete_oldest(device)?;
                 self.deliver(device)?;
+                continue;
+            }
+            if self.scheduler.awaits_masks() {
+                // Every mask is made within its grammar's limits.
+                if let Some(made) = self.masks.wait(ANSWER_POLL) {
+                    self.take_mask(made)?;
+                }
                 continue;
             }
             if self.scheduler.has_tickets() {
@@ -200,18 +211,34 @@ impl ModelThread {
         }
         let request = submission.id;
         let prompt = prompt_of(&submission);
+        let constraint = submission.request.constraint.clone();
         let output_tokens_max = submission.request.output_tokens_max;
         if !self.requests.insert(submission) {
             return Ok(());
+        }
+        if let Some(constraint) = constraint {
+            self.masks.add(request, *constraint);
         }
         self.handle(Event::Submit { request, prompt, output_tokens_max })
     }
 
     fn take_answers(&mut self) -> Result<(), EngineError> {
+        while let Some(made) = self.masks.made() {
+            self.take_mask(made)?;
+        }
         while let Some(event) = self.tiers.as_mut().and_then(TierLink::next_event) {
             self.handle(event)?;
         }
         Ok(())
+    }
+
+    fn take_mask(&mut self, made: Made) -> Result<(), EngineError> {
+        let Made { request, generated, outcome } = made;
+        if let Err(error) = outcome {
+            self.requests.fail(request, EngineError::Constraint(error.to_string()));
+            return self.handle(Event::Cancel { request });
+        }
+        self.handle(Event::MaskReady { request, generated })
     }
 
     fn cancel_leavers(&mut self) -> Result<(), EngineError> {
@@ -232,7 +259,9 @@ impl ModelThread {
                 self.scheduler.drain_orders().for_each(|order| tiers.carry_out(order));
             }
             let Some(step) = self.scheduler.newest_in_flight().filter(|_| is_planned) else { return Ok(()) };
-            self.packer.submit(device, step, |id| self.requests.request(id)).map_err(execution)?;
+            self.packer
+                .submit(device, step, |id| self.requests.request(id), |id| self.masks.mask(id))
+                .map_err(execution)?;
         }
     }
 
@@ -258,10 +287,14 @@ impl ModelThread {
                     self.requests.admitted(request, cached_tokens);
                 }
                 Output::Token { request, token, frame, lane } => {
+                    self.masks.sampled(request, token);
                     let logprobs = self.reader.logprobs(device, frame, lane).map_err(execution)?;
                     self.requests.sampled(request, SampledToken { token, logprobs });
                 }
-                Output::Ended { request, ending } => self.requests.ended(request, ending),
+                Output::Ended { request, ending } => {
+                    self.masks.remove(request);
+                    self.requests.ended(request, ending);
+                }
             }
         }
         self.publish();
@@ -334,6 +367,7 @@ fn prompt_of(submission: &Submission) -> Prompt {
         endpoints: Arc::clone(&request.endpoints),
         root: Digest(Sha256::digest(salt).into()),
         conditions: Arc::default(),
+        is_constrained: request.constraint.is_some(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What a completed step says: checked in full against what was submitted, then applied.
 
+use std::time::Duration;
+
 use crate::ids::{Epoch, SlotId, StepId};
 
 use super::event::{Ending, Finish, Output, Record, Status};
 use super::scheduler::Scheduler;
-use super::sequence::{Leave, Running, Stage};
+use super::sequence::{Leave, Mask, Running, Stage};
 use super::step::{Lane, Operation, Step};
 
 /// A completion that contradicts what was submitted.
@@ -28,7 +30,7 @@ pub enum CompletionError {
 
 impl Scheduler {
     /// Applies the oldest step's records and lets go of what only it could reference.
-    pub(super) fn complete(&mut self, records: &[Record]) -> Result<(), CompletionError> {
+    pub(super) fn complete(&mut self, records: &[Record], now: Duration) -> Result<(), CompletionError> {
         let step = self.in_flight.front().ok_or(CompletionError::NothingInFlight)?;
         if step.lanes.len() != records.len() {
             let (lanes, records) = (step.lanes.len(), records.len());
@@ -42,7 +44,7 @@ impl Scheduler {
         self.slots.complete(step.id);
         for (index, (lane, record)) in (0..).zip(step.lanes.iter().zip(records)) {
             if self.holder(lane).is_some() {
-                self.apply(&step, index, lane, record);
+                self.apply(&step, index, lane, record, now);
             }
         }
         self.spare_steps.push(step);
@@ -56,12 +58,16 @@ impl Scheduler {
     }
 
     /// A token that comes after its request's end is told to nobody, but it is a part of the state.
-    fn apply(&mut self, step: &Step, index: u32, lane: &Lane, record: &Record) {
+    fn apply(&mut self, step: &Step, index: u32, lane: &Lane, record: &Record, now: Duration) {
         if let Operation::Snapshot(_) = step.operation {
             self.publish(lane.slot);
             return;
         }
+        let mask_patience = self.geometry.mask_patience();
         let one = self.running[lane.slot.0 as usize].as_mut().expect("the lane has a holder");
+        if lane.is_masked {
+            one.sequence.mask = Some(Mask::Awaited { until: now.saturating_add(mask_patience) });
+        }
         let is_told = !matches!(one.stage, Stage::Leaving(Leave::Ended));
         if let Some(token) = record.token {
             one.sequence.tokens.generated.push(token);

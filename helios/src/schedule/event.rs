@@ -16,6 +16,8 @@ pub struct Prompt {
     pub root: Digest,
     /// Inputs beside the tokens, in order of position.
     pub conditions: Arc<[Condition]>,
+    /// Whether every sample takes a mask.
+    pub is_constrained: bool,
 }
 
 /// What happened.
@@ -32,6 +34,8 @@ pub enum Event<'a> {
     Cancel { request: RequestId },
     /// The oldest step in flight is complete; one record for each of its lanes, in order.
     Completed { records: &'a [Record] },
+    /// The mask for a constrained request's next sample is there, which follows so many sampled tokens.
+    MaskReady { request: RequestId, generated: u32 },
     /// A tier holds a checkpoint of this name, from before the process started.
     TierHolds { name: PrefixName },
     /// No tier holds the checkpoint of this digest any more.

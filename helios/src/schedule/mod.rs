@@ -14,6 +14,7 @@ mod event;
 mod geometry;
 mod integrity;
 mod leave;
+mod masks;
 mod pages;
 mod plan;
 mod prefill;

@@ -48,7 +48,8 @@ impl Scheduler {
         }
         let is_decode = |step: &Step| matches!(step.operation, Operation::Decode { .. });
         let has_room = self.in_flight.len() < self.steps_in_flight_max();
-        if self.order.is_empty() || !has_room || !self.in_flight.iter().all(is_decode) {
+        let is_held = !has_room || !self.in_flight.iter().all(is_decode) || self.holds_for_masks(now);
+        if self.order.is_empty() || is_held {
             return None;
         }
         Some(self.decode())

@@ -84,7 +84,8 @@ impl Scheduler {
         self.passes = if is_oldest { 0 } else { self.passes + 1 };
         self.is_prefill_due = false;
 
-        let chunks = if self.order.is_empty() { &self.chunks } else { &self.short_chunks };
+        let is_alone = !self.running.iter().flatten().any(|one| one.is_generating());
+        let chunks = if is_alone { &self.chunks } else { &self.short_chunks };
         let one = self.running[slot.0 as usize].as_mut().expect("the slot was just seen prefilling");
         let remaining = one.next_stop() - one.consumed;
         let capacity = chunks.next_capacity(remaining);

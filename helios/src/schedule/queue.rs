@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::cache::{IntegrityError, PrefixCache};
 use crate::ids::{RequestId, SnapshotId, TransferId};
 
-use super::sequence::Sequence;
+use super::sequence::{Mask, Sequence};
 
 /// Requests that may be admitted ahead of one that waits for pages.
 pub const BYPASSES_MAX: u32 = 16;
@@ -33,6 +33,12 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether it waits for something else than slots and pages: a ticket, or its mask after a preemption.
+    fn is_held(&self) -> bool {
+        let is_masked = self.sequence.mask.is_none_or(|mask| mask == Mask::Ready);
+        matches!(self.fetch, Fetch::Waits(_)) || !is_masked
+    }
+
     pub(super) fn base(&mut self, cache: &PrefixCache) -> Option<(SnapshotId, u32)> {
         let generation = cache.generation();
         let known = self.base.filter(|&(known, _)| known == generation);
@@ -78,7 +84,7 @@ impl WaitingQueue {
     ) -> Option<(Sequence, Option<(SnapshotId, u32)>)> {
         let mut chosen = None;
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            if let Fetch::Waits(_) = entry.fetch {
+            if entry.is_held() {
                 continue;
             }
             let base = entry.base(cache);
@@ -91,12 +97,15 @@ impl WaitingQueue {
             }
         }
         let (chosen, base) = chosen?;
-        // One that waits for a ticket would not have gone anyway.
-        let bypassed = self.entries.range_mut(..chosen);
-        for bypassed in bypassed.filter(|entry| !matches!(entry.fetch, Fetch::Waits(_))) {
+        // One that is held would not have gone anyway.
+        for bypassed in self.entries.range_mut(..chosen).filter(|entry| !entry.is_held()) {
             bypassed.bypasses += 1;
         }
         self.entries.remove(chosen).map(|entry| (entry.sequence, base))
+    }
+
+    pub(super) fn sequences_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.entries.iter_mut().map(|entry| &mut entry.sequence)
     }
 
     pub(super) fn entry_mut(&mut self, place: usize) -> &mut Waiting {

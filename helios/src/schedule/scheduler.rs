@@ -12,7 +12,7 @@ use super::event::{Ending, Event, Output, Prompt, Rejection};
 use super::geometry::{Geometry, GeometryError, SchedulerLimits};
 use super::pages::reservation_pages;
 use super::queue::WaitingQueue;
-use super::sequence::{Leave, Running, Sequence, Stage, Tokens};
+use super::sequence::{Leave, Mask, Running, Sequence, Stage, Tokens};
 use super::step::Step;
 use super::transfers::{TransferStats, Transfers};
 
@@ -117,7 +117,8 @@ impl Scheduler {
                 self.submit(request, prompt, output_tokens_max);
             }
             Event::Cancel { request } => self.cancel(request),
-            Event::Completed { records } => return self.complete(records),
+            Event::Completed { records } => return self.complete(records, now),
+            Event::MaskReady { request, generated } => self.mask_ready(request, generated),
             Event::TierHolds { name } => self.tier_holds(name),
             Event::TierDropped { digest } => self.tier_dropped(digest),
             Event::Transferred { transfer, is_done } => self.transferred(transfer, is_done),
@@ -209,6 +210,7 @@ impl Scheduler {
             endpoints: prompt.endpoints,
             output_tokens_max: output_tokens_max.min(context_tokens_max - prompt_tokens),
             is_announced: false,
+            mask: prompt.is_constrained.then_some(Mask::Awaited { until: Duration::ZERO }),
         };
         let pages = reservation_pages(&self.geometry, &sequence);
         if pages > self.geometry.pages {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cache::{History, PrefixChain};
 use crate::ids::{Epoch, PageId, RequestId, SlotId, SnapshotId, TokenId};
@@ -24,6 +25,20 @@ pub(super) struct Sequence {
     pub(super) output_tokens_max: u32,
     /// Whether the request has been told of an admission.
     pub(super) is_announced: bool,
+    /// Of a constrained request: whether the mask for the next sample is there.
+    pub(super) mask: Option<Mask>,
+}
+
+/// The mask for a constrained request's next sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mask {
+    Ready,
+    /// The sample before it is in flight.
+    InFlight,
+    /// It is being made; others hold back for it until then.
+    Awaited {
+        until: Duration,
+    },
 }
 
 /// Prompt and generated tokens, one behind the other.
@@ -140,8 +155,14 @@ impl Running {
 
     /// Whether one more decode step can sample a token for it.
     pub(super) fn is_decodable(&self) -> bool {
+        self.is_generating() && self.sequence.mask.is_none_or(|mask| mask == Mask::Ready)
+    }
+
+    /// Whether it has tokens to sample by decode steps, now or once its mask is there.
+    pub(super) fn is_generating(&self) -> bool {
         self.stage == Stage::Live
             && (1..self.output_limit).contains(&self.generated)
+            && self.finish.is_none()
             && !self.is_capture_due()
     }
 
@@ -177,6 +198,10 @@ impl Running {
     pub(super) fn advance(&mut self, tokens: u32, samples: bool) -> Lane {
         self.consumed += tokens;
         self.generated += u32::from(samples);
+        let is_masked = samples && self.sequence.mask.is_some();
+        if is_masked {
+            self.sequence.mask = Some(Mask::InFlight);
+        }
         Lane {
             request: self.sequence.request,
             slot: self.slot,
@@ -184,6 +209,7 @@ impl Running {
             consumed_after: self.consumed,
             generated_after: self.generated,
             samples,
+            is_masked,
         }
     }
 

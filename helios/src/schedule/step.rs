@@ -65,6 +65,8 @@ pub struct Lane {
     pub generated_after: u32,
     /// Whether the launch samples a token for it.
     pub samples: bool,
+    /// Whether its mask applies to that sample.
+    pub is_masked: bool,
 }
 
 /// One entry of a slot's page table.

@@ -169,7 +169,9 @@ impl From<EngineError> for ApiError {
             EngineError::PromptTooLong { .. } | EngineError::PoolTooSmall { .. } => {
                 Self::new(ErrorCode::ContextLengthExceeded, message)
             }
-            EngineError::Unsupported(_) => Self::new(ErrorCode::UnsupportedParameter, message),
+            EngineError::Unsupported(_) | EngineError::Constraint(_) => {
+                Self::new(ErrorCode::UnsupportedParameter, message)
+            }
             EngineError::SlowConsumer { .. } => Self::new(ErrorCode::SlowConsumer, message),
             EngineError::ShuttingDown => Self::new(ErrorCode::ShuttingDown, message),
             EngineError::Execution(_) => Self {

@@ -131,6 +131,7 @@ impl Running {
                     output_tokens_max,
                     ignore_eos: plan.options.ignore_eos,
                     logprobs: plan.logprobs,
+                    constraint: None,
                 };
                 let generation = match output_tokens_max {
                     0 => None,

@@ -109,6 +109,8 @@ fn buffers() -> Vec<Buffer> {
         (ValueSource::Frame, DataType::I64, vec![1]),
         (ValueSource::LaneSlots, DataType::I64, vec![lanes]),
         (ValueSource::LaneEpochs, DataType::I64, vec![lanes]),
+        (ValueSource::LaneMasked, DataType::I64, vec![lanes]),
+        (ValueSource::GrammarMasks, DataType::I32, vec![lanes, u64::from(VOCABULARY.div_ceil(32))]),
         (ValueSource::PrefillCommand, DataType::I64, vec![8]),
         (ValueSource::PrefillTokens, DataType::I64, vec![16]),
         (ValueSource::AdmissionCommand, DataType::I64, vec![8]),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ids::{Epoch, PageId, SlotId, SnapshotId};
 use crate::schedule::{Geometry, Lane, Operation, Record, Step};
 
-use super::model::{Model, SlotFields};
+use super::model::{LaneInput, Model, SlotFields};
 
 #[derive(Debug)]
 struct Submitted {
@@ -118,23 +118,24 @@ impl SimDevice {
         let mut records = Vec::new();
         for (lane, Use { pages, .. }) in step.lanes.iter().zip(uses) {
             let table: Vec<Option<PageId>> = pages.into_iter().map(Some).collect();
-            let (slot, epoch) = (lane.slot, lane.epoch);
+            let Lane { slot, epoch, .. } = *lane;
+            let input = LaneInput { slot, epoch, mask: None, table: &table };
             records.push(match step.operation {
                 Operation::Initialize { output_limit, .. } => {
                     let fields = SlotFields { epoch, output_limit, ..SlotFields::default() };
                     self.model.initialize(slot, fields, &step.tokens)
                 }
-                Operation::Restore(copy) => self.model.restore(slot, epoch, copy, &table),
+                Operation::Restore(copy) => self.model.restore(input, copy),
                 Operation::Prefill { capacity, consumed, sample } => {
                     assert!(step.tokens.len() <= capacity as usize, "a chunk fits its capacity");
-                    self.model.prefill(slot, epoch, consumed, &step.tokens, sample, &table)
+                    self.model.prefill(input, consumed, &step.tokens, sample)
                 }
-                Operation::Resume => self.model.resume(slot, epoch, &table),
+                Operation::Resume => self.model.resume(input),
                 Operation::Decode { capacity } => {
                     assert!(step.lanes.len() <= capacity as usize, "a batch fits its capacity");
-                    self.model.decode(slot, epoch, &table)
+                    self.model.decode(input)
                 }
-                Operation::Snapshot(copy) => self.model.snapshot(slot, epoch, copy, &table),
+                Operation::Snapshot(copy) => self.model.snapshot(input, copy),
             });
         }
         Some(records)

@@ -15,7 +15,7 @@ use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
 use crate::ids::{Epoch, PageId, SlotId, SnapshotId, TokenId};
 use crate::schedule::{Finish, Record, StateCopy, Status};
 
-use super::model::{Model, SlotFields};
+use super::model::{LaneInput, Model, SlotFields};
 use super::random::mix;
 
 /// What goes wrong, and at which call of its kind, from 1.
@@ -169,17 +169,14 @@ impl SimExecutor {
         let slot = SlotId(field(PrefillField::Slot) as u32);
         let count = field(PrefillField::Count) as usize;
         assert!(count > 0 && count <= capacity as usize);
-        assert_eq!(field(PrefillField::Masked), 0);
+        let mask = self.mask(0, field(PrefillField::Masked));
         let tokens = &self.words(ValueSource::PrefillTokens)[..count];
         let tokens: Vec<TokenId> = tokens.iter().map(|&token| TokenId(token as u32)).collect();
-        let record = self.model.prefill(
-            slot,
-            Epoch(field(PrefillField::Epoch) as u64),
-            field(PrefillField::Consumed) as u32,
-            &tokens,
-            field(PrefillField::Sample) == 1,
-            &self.table(slot),
-        );
+        let table = self.table(slot);
+        let epoch = Epoch(field(PrefillField::Epoch) as u64);
+        let lane = LaneInput { slot, epoch, mask: mask.as_deref(), table: &table };
+        let (consumed, sample) = (field(PrefillField::Consumed) as u32, field(PrefillField::Sample) == 1);
+        let record = self.model.prefill(lane, consumed, &tokens, sample);
         self.complete(0, record, OperationFamily::Prefill);
     }
 
@@ -195,27 +192,38 @@ impl SimExecutor {
             partial_page: u32::try_from(field(StateField::Page)).ok().map(PageId),
         };
         let table = self.table(slot);
+        let lane = LaneInput { slot, epoch, mask: None, table: &table };
         let record = match family {
-            OperationFamily::Restore => self.model.restore(slot, epoch, copy, &table),
-            _ => self.model.snapshot(slot, epoch, copy, &table),
+            OperationFamily::Restore => self.model.restore(lane, copy),
+            _ => self.model.snapshot(lane, copy),
         };
         self.complete(0, record, family);
     }
 
     fn decode(&mut self, lanes: usize, family: OperationFamily) {
         let (slots, epochs) = (self.words(ValueSource::LaneSlots), self.words(ValueSource::LaneEpochs));
+        let masked = self.words(ValueSource::LaneMasked);
         for lane in 0..lanes {
             if slots[lane] < 0 {
                 continue;
             }
             let slot = SlotId(slots[lane] as u32);
             let (epoch, table) = (Epoch(epochs[lane] as u64), self.table(slot));
+            let mask = self.mask(lane, masked[lane]);
+            let input = LaneInput { slot, epoch, mask: mask.as_deref(), table: &table };
             let record = match family {
-                OperationFamily::Resume => self.model.resume(slot, epoch, &table),
-                _ => self.model.decode(slot, epoch, &table),
+                OperationFamily::Resume => self.model.resume(input),
+                _ => self.model.decode(input),
             };
             self.complete(lane, record, family);
         }
+    }
+
+    fn mask(&self, lane: usize, is_masked: i64) -> Option<Vec<u32>> {
+        let words = self.contract.limits.vocabulary.div_ceil(32) as usize;
+        let (masks, _) = self.buffer(ValueSource::GrammarMasks).as_chunks::<4>();
+        let mask = masks[lane * words..][..words].iter().copied().map(u32::from_le_bytes);
+        (is_masked == 1).then(|| mask.collect())
     }
 
     fn complete(&mut self, lane: usize, record: Record, family: OperationFamily) {

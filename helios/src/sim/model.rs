@@ -48,6 +48,16 @@ pub(crate) struct Snapshot {
     partial_page: Option<Page>,
 }
 
+/// What a launch is told of one lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneInput<'a> {
+    pub(crate) slot: SlotId,
+    pub(crate) epoch: Epoch,
+    pub(crate) mask: Option<&'a [u32]>,
+    /// The slot's row of the page table.
+    pub(crate) table: &'a [Option<PageId>],
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     vocabulary: u32,
@@ -78,16 +88,14 @@ impl Model {
         self.record(slot, Status::Live, None)
     }
 
-    /// `table` is the slot's row of the page table.
     pub(crate) fn prefill(
         &mut self,
-        slot: SlotId,
-        epoch: Epoch,
+        lane: LaneInput<'_>,
         consumed: u32,
         tokens: &[TokenId],
         sample: bool,
-        table: &[Option<PageId>],
     ) -> Record {
+        let LaneInput { slot, epoch, mask, table } = lane;
         let state = &self.slots[slot.0 as usize];
         if state.fields.epoch != epoch || state.consumed != consumed || state.pending.is_some() {
             return Record { epoch, ..self.record(slot, Status::Rejected, None) };
@@ -95,11 +103,12 @@ impl Model {
         for &token in tokens {
             self.consume(slot, token, table);
         }
-        let token = sample.then(|| self.sample(slot, table));
+        let token = sample.then(|| self.sample(slot, mask, table));
         self.record(slot, Status::Live, token)
     }
 
-    pub(crate) fn decode(&mut self, slot: SlotId, epoch: Epoch, table: &[Option<PageId>]) -> Record {
+    pub(crate) fn decode(&mut self, lane: LaneInput<'_>) -> Record {
+        let LaneInput { slot, epoch, mask, table } = lane;
         let state = &self.slots[slot.0 as usize];
         if state.fields.epoch != epoch {
             return Record { epoch, ..self.record(slot, Status::Rejected, None) };
@@ -111,17 +120,12 @@ impl Model {
             return self.record(slot, Status::Rejected, None);
         };
         self.consume(slot, pending, table);
-        let token = self.sample(slot, table);
+        let token = self.sample(slot, mask, table);
         self.record(slot, Status::Live, Some(token))
     }
 
-    pub(crate) fn restore(
-        &mut self,
-        slot: SlotId,
-        epoch: Epoch,
-        copy: StateCopy,
-        table: &[Option<PageId>],
-    ) -> Record {
+    pub(crate) fn restore(&mut self, lane: LaneInput<'_>, copy: StateCopy) -> Record {
+        let LaneInput { slot, epoch, table, .. } = lane;
         let state = &mut self.slots[slot.0 as usize];
         let snapshot = self.snapshots[copy.snapshot.0 as usize].as_ref();
         let source = snapshot.filter(|snapshot| snapshot.consumed == copy.consumed);
@@ -139,13 +143,8 @@ impl Model {
         self.record(slot, Status::Live, None)
     }
 
-    pub(crate) fn snapshot(
-        &mut self,
-        slot: SlotId,
-        epoch: Epoch,
-        copy: StateCopy,
-        table: &[Option<PageId>],
-    ) -> Record {
+    pub(crate) fn snapshot(&mut self, lane: LaneInput<'_>, copy: StateCopy) -> Record {
+        let LaneInput { slot, epoch, table, .. } = lane;
         let state = &self.slots[slot.0 as usize];
         if state.fields.epoch != epoch || state.consumed != copy.consumed {
             return Record { epoch, ..self.record(slot, Status::Rejected, None) };
@@ -160,12 +159,13 @@ impl Model {
     }
 
     /// Samples from what was restored.
-    pub(crate) fn resume(&mut self, slot: SlotId, epoch: Epoch, table: &[Option<PageId>]) -> Record {
+    pub(crate) fn resume(&mut self, lane: LaneInput<'_>) -> Record {
+        let LaneInput { slot, epoch, mask, table } = lane;
         let state = &self.slots[slot.0 as usize];
         if state.fields.epoch != epoch || state.consumed == 0 || state.pending.is_some() {
             return Record { epoch, ..self.record(slot, Status::Rejected, None) };
         }
-        let token = self.sample(slot, table);
+        let token = self.sample(slot, mask, table);
         self.record(slot, Status::Live, Some(token))
     }
 
@@ -186,8 +186,9 @@ impl Model {
         state.recurrent = mix(state.recurrent ^ u64::from(token.0));
     }
 
-    /// The history is read from the pages, as attention does.
-    fn sample(&mut self, slot: SlotId, table: &[Option<PageId>]) -> TokenId {
+    /// The history is read from the pages, as attention does. Of what a mask allows, the next token after the one that
+    /// the history gives is taken.
+    fn sample(&mut self, slot: SlotId, mask: Option<&[u32]>, table: &[Option<PageId>]) -> TokenId {
         let state = &mut self.slots[slot.0 as usize];
         let mut histogram = vec![0; self.vocabulary as usize];
         let mut history = Vec::with_capacity(state.consumed as usize);
@@ -204,7 +205,10 @@ impl Model {
         let fields = &state.fields;
         let stream =
             if fields.seed == 0 { 0 } else { mix(fields.seed).wrapping_add(u64::from(state.generated)) };
-        let token = next_token(&history, stream, self.vocabulary);
+        let mut token = next_token(&history, stream, self.vocabulary);
+        while mask.is_some_and(|mask| mask[token.0 as usize / 32] >> (token.0 % 32) & 1 == 0) {
+            token = TokenId((token.0 + 1) % self.vocabulary);
+        }
         state.histogram[token.0 as usize] += 1;
         state.generated += 1;
         state.pending = Some(token);

@@ -19,7 +19,7 @@ use super::model::{END_TOKEN, next_token};
 use super::random::{Random, mix};
 use super::tiers::SimTiers;
 
-const SMOKE_SEEDS: u64 = 400;
+const SMOKE_SEEDS: u64 = 1000;
 /// Ticks within which a workload must have ended; several times what the slowest seed takes.
 const TICKS_MAX: u32 = 60_000;
 
@@ -29,10 +29,13 @@ struct Client {
     prompt: Arc<[TokenId]>,
     /// Message ends.
     endpoints: Vec<u32>,
+    is_constrained: bool,
     output_tokens_max: u32,
     /// Leaves after so many tokens.
     patience_tokens: Option<u32>,
     is_admitted: bool,
+    /// Tokens that the newest mask follows.
+    masks: u32,
     tokens: Vec<TokenId>,
     ending: Option<Ending>,
 }
@@ -63,6 +66,8 @@ struct Simulation {
     limits: SchedulerLimits,
     device: SimDevice,
     tiers: Option<SimTiers>,
+    /// Masks that are being made: when each is ready, for whom, and after how many tokens.
+    masks: Vec<(Duration, RequestId, u32)>,
     restarts_left: u32,
     geometry: Geometry,
     vocabulary: u32,
@@ -96,6 +101,7 @@ impl Simulation {
             limits,
             device: SimDevice::new(&geometry, vocabulary),
             tiers: has_tiers.then(SimTiers::default),
+            masks: Vec::new(),
             restarts_left: u32::from(has_tiers && random.chance(60)),
             vocabulary,
             clients: BTreeMap::new(),
@@ -145,6 +151,12 @@ impl Simulation {
         }
         if self.random.chance(80) {
             self.submit();
+        }
+        let now = self.now;
+        let due: Vec<_> = self.masks.extract_if(.., |(due, ..)| *due <= now).collect();
+        for (_, request, generated) in due {
+            self.clients.get_mut(&request).unwrap().masks = generated;
+            self.handle(Event::MaskReady { request, generated });
         }
         if let Some(tiers) = &mut self.tiers {
             for event in tiers.answer(self.device.model_mut(), self.now, &mut self.random) {
@@ -214,6 +226,18 @@ impl Simulation {
             return;
         };
         self.coverage.trace(step);
+        for lane in step.lanes.iter().filter(|lane| lane.samples) {
+            let client = &self.clients[&lane.request];
+            assert_eq!(lane.is_masked, client.is_constrained);
+            if lane.is_masked && client.ending.is_none() {
+                assert_eq!(
+                    client.masks as usize,
+                    client.tokens.len(),
+                    "a mask is for the sample that takes it"
+                );
+                self.coverage.saw(if step.lanes.len() > 1 { "mixed batch" } else { "constrained step" });
+            }
+        }
         match step.operation {
             Operation::Initialize { generated_before, .. } if generated_before > 0 => {
                 self.coverage.saw("readmission");
@@ -248,9 +272,11 @@ impl Simulation {
         let client = Client {
             prompt,
             endpoints,
+            is_constrained: self.random.chance(25),
             output_tokens_max: self.random.within(0..=context),
             patience_tokens: self.random.chance(20).then(|| self.random.within(0..=10)),
             is_admitted: false,
+            masks: 0,
             tokens: Vec::new(),
             ending: None,
         };
@@ -261,7 +287,12 @@ impl Simulation {
             endpoints: client.endpoints.as_slice().into(),
             root: Digest([0; 32]),
             conditions: Arc::default(),
+            is_constrained: client.is_constrained,
         };
+        if client.is_constrained {
+            let due = self.now + Duration::from_micros(u64::from(self.random.within(0..=50_000)));
+            self.masks.push((due, request, 0));
+        }
         self.clients.insert(request, client);
         self.handle(Event::Submit { request, prompt, output_tokens_max });
     }
@@ -331,6 +362,10 @@ impl Simulation {
                     let client = self.clients.get_mut(&request).unwrap();
                     assert!(client.is_admitted && client.ending.is_none());
                     client.tokens.push(token);
+                    if client.is_constrained {
+                        let due = self.now + Duration::from_micros(u64::from(self.random.within(0..=9000)));
+                        self.masks.push((due, request, client.tokens.len() as u32));
+                    }
                     if client.patience_tokens.is_some_and(|patience| client.tokens.len() as u32 > patience) {
                         leavers.push(request);
                     }
@@ -477,6 +512,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "cancelled in prefill",
         "cancelled while waiting",
         "chunk",
+        "constrained step",
         "decode",
         "empty",
         "end token",
@@ -491,6 +527,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "last chunk",
         "length",
         "longer than the pool",
+        "mixed batch",
         "partial restore",
         "pipelined decode",
         "pool too small",

@@ -57,6 +57,7 @@ fn requests(count: u32) -> Vec<GenerationRequest> {
         output_tokens_max: 1 + index * 53 % 200,
         ignore_eos: index.is_multiple_of(2),
         logprobs: (index % 4 > 1).then_some(index % 3),
+        constraint: None,
     };
     (0..count).map(request).collect()
 }

@@ -119,6 +119,7 @@ fn another_root_shares_nothing() {
         endpoints: Arc::default(),
         root: Digest([1; 32]),
         conditions: Arc::default(),
+        is_constrained: false,
     };
     desk.handle(Event::Submit { request: RequestId(2), prompt, output_tokens_max: 2 });
     desk.run(|_| false);

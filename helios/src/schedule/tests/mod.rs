@@ -1,6 +1,7 @@
 //! The scheduler's rules one by one; `sim` tries them together.
 
 mod caching;
+mod masks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ struct Desk {
 }
 
 fn geometry(pages: u32, snapshots: u32) -> Geometry {
-    let capacity = |size| Capacity { size, cost_ns: u64::from(size) };
+    let capacity = |size| Capacity { size, cost_ns: 1000 * u64::from(size) };
     Geometry {
         page_tokens: 4,
         pages,
@@ -61,8 +62,13 @@ impl Desk {
         output_tokens_max: u32,
     ) {
         let root = Digest([0; 32]);
-        let prompt =
-            Prompt { tokens: tokens.into(), endpoints: endpoints.into(), root, conditions: Arc::default() };
+        let prompt = Prompt {
+            tokens: tokens.into(),
+            endpoints: endpoints.into(),
+            root,
+            conditions: Arc::default(),
+            is_constrained: false,
+        };
         self.handle(Event::Submit { request: RequestId(request), prompt, output_tokens_max });
     }
 

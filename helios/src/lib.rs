@@ -14,6 +14,8 @@ pub mod grammar;
 pub mod ids;
 pub mod memory;
 #[cfg(feature = "serve")]
+pub mod parse;
+#[cfg(feature = "serve")]
 pub mod runtime;
 pub mod schedule;
 #[cfg(feature = "serve")]

@@ -150,11 +150,25 @@ class ToolParser(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOOL_PARSER_UNSPECIFIED: _ClassVar[ToolParser]
     TOOL_PARSER_NONE: _ClassVar[ToolParser]
+    TOOL_PARSER_HERMES_JSON: _ClassVar[ToolParser]
+    TOOL_PARSER_QWEN_XML: _ClassVar[ToolParser]
+    TOOL_PARSER_LLAMA3_JSON: _ClassVar[ToolParser]
+    TOOL_PARSER_MISTRAL: _ClassVar[ToolParser]
+    TOOL_PARSER_GLM: _ClassVar[ToolParser]
+    TOOL_PARSER_DEEPSEEK: _ClassVar[ToolParser]
+    TOOL_PARSER_KIMI: _ClassVar[ToolParser]
+    TOOL_PARSER_GEMMA: _ClassVar[ToolParser]
+    TOOL_PARSER_HARMONY: _ClassVar[ToolParser]
 
 class ReasoningParser(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REASONING_PARSER_UNSPECIFIED: _ClassVar[ReasoningParser]
     REASONING_PARSER_NONE: _ClassVar[ReasoningParser]
+    REASONING_PARSER_THINK_TAGS: _ClassVar[ReasoningParser]
+    REASONING_PARSER_THINK_OPEN: _ClassVar[ReasoningParser]
+    REASONING_PARSER_THINK_BRACKETS: _ClassVar[ReasoningParser]
+    REASONING_PARSER_THOUGHT_CHANNEL: _ClassVar[ReasoningParser]
+    REASONING_PARSER_HARMONY: _ClassVar[ReasoningParser]
 REGION_ROLE_UNSPECIFIED: RegionRole
 REGION_ROLE_WEIGHTS: RegionRole
 REGION_ROLE_IO: RegionRole
@@ -257,8 +271,22 @@ OPERATION_FAMILY_SNAPSHOT: OperationFamily
 OPERATION_FAMILY_RESET: OperationFamily
 TOOL_PARSER_UNSPECIFIED: ToolParser
 TOOL_PARSER_NONE: ToolParser
+TOOL_PARSER_HERMES_JSON: ToolParser
+TOOL_PARSER_QWEN_XML: ToolParser
+TOOL_PARSER_LLAMA3_JSON: ToolParser
+TOOL_PARSER_MISTRAL: ToolParser
+TOOL_PARSER_GLM: ToolParser
+TOOL_PARSER_DEEPSEEK: ToolParser
+TOOL_PARSER_KIMI: ToolParser
+TOOL_PARSER_GEMMA: ToolParser
+TOOL_PARSER_HARMONY: ToolParser
 REASONING_PARSER_UNSPECIFIED: ReasoningParser
 REASONING_PARSER_NONE: ReasoningParser
+REASONING_PARSER_THINK_TAGS: ReasoningParser
+REASONING_PARSER_THINK_OPEN: ReasoningParser
+REASONING_PARSER_THINK_BRACKETS: ReasoningParser
+REASONING_PARSER_THOUGHT_CHANNEL: ReasoningParser
+REASONING_PARSER_HARMONY: ReasoningParser
 
 class PreparedContract(_message.Message):
     __slots__ = ("abi", "identity", "limits", "regions", "modules", "kernels", "buffers", "state", "completion", "programs", "sampling", "frontend")

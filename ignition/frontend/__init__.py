@@ -5,5 +5,6 @@ tokenizes a request; the serving process does.
 """
 
 from ignition.frontend.assets import FrontendAssets, ReasoningParser, ToolParser
+from ignition.frontend.formats import with_parsers
 
-__all__ = ["FrontendAssets", "ReasoningParser", "ToolParser"]
+__all__ = ["FrontendAssets", "ReasoningParser", "ToolParser", "with_parsers"]

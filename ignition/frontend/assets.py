@@ -13,15 +13,29 @@ from ignition.errors import CheckpointError
 
 
 class ToolParser(Enum):
-    """How tool calls are read out of a model's text. Values are the contract's."""
+    """How tool calls are read out of a model's text. Names and values are the contract's, which shows each form."""
 
     NONE = 1
+    HERMES_JSON = 2
+    QWEN_XML = 3
+    LLAMA3_JSON = 4
+    MISTRAL = 5
+    GLM = 6
+    DEEPSEEK = 7
+    KIMI = 8
+    GEMMA = 9
+    HARMONY = 10
 
 
 class ReasoningParser(Enum):
-    """How reasoning is told from the answer. Values are the contract's."""
+    """How reasoning is told from the answer. Names and values are the contract's, which shows each form."""
 
     NONE = 1
+    THINK_TAGS = 2
+    THINK_OPEN = 3
+    THINK_BRACKETS = 4
+    THOUGHT_CHANNEL = 5
+    HARMONY = 6
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def test_every_operator_source_opens_with_a_comment() -> None:
     check_none(name(path) for path in files if not path.read_text().startswith("// "))
 
 
-@pytest.mark.parametrize("room", ["schedule", "cache"])
+@pytest.mark.parametrize("room", ["schedule", "cache", "parse"])
 def test_sans_io_rooms_touch_nothing_outside(room: str) -> None:
     banned = (
         r"\b(tokio|rustix|libc|rand|getrandom)::|std::(fs|net|thread|env|process)\b|\bInstant\b|\bSystemTime\b"
@@ -155,7 +155,8 @@ def test_imports_follow_the_arrows(room: str) -> None:
 
 
 # A GGUF file spells architectures and tokenizers by name in its own tables; reading the format means knowing them.
-NAMES_MODELS = ("ignition/recipes/", "ignition/checkpoint/gguf_", "helios/src/parse/")
+# Forms of output go by the names of the families that brought them.
+NAMES_MODELS = ("ignition/recipes/", "ignition/checkpoint/gguf_", "ignition/frontend/", "helios/src/parse/")
 
 
 def test_models_are_named_in_recipes_alone() -> None:

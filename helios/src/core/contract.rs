@@ -7,7 +7,7 @@
 use crate::device::{BufferId, ProgramId};
 use crate::ids::{RowId, SlotId, TokenId};
 
-pub use super::proto::{DataType, OperationFamily, ValueSource};
+pub use super::proto::{DataType, OperationFamily, ReasoningParser, ToolParser, ValueSource};
 
 /// A validated core, without its payloads.
 #[derive(Clone, Debug, PartialEq)]
@@ -214,16 +214,6 @@ pub struct Frontend {
     pub eos_text: String,
     pub tool_parser: ToolParser,
     pub reasoning_parser: ReasoningParser,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolParser {
-    None,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReasoningParser {
-    None,
 }
 
 /// The text assets of a core, beside its contract.

@@ -170,6 +170,18 @@ fn unknown_enum_values_name_their_field() {
 }
 
 #[test]
+fn messages_that_hold_calls_and_reasoning_are_parsed_for_both() {
+    let wanted = "frontend.tool_parser and frontend.reasoning_parser must both be harmony";
+    check(|contract| contract.frontend.as_mut().unwrap().set_tool_parser(proto::ToolParser::Harmony), wanted);
+    check(
+        |contract| {
+            contract.frontend.as_mut().unwrap().set_reasoning_parser(proto::ReasoningParser::Harmony);
+        },
+        wanted,
+    );
+}
+
+#[test]
 fn identity_and_limits_are_checked() {
     check(|contract| contract.identity.as_mut().unwrap().model_name.clear(), "identity.model_name is empty");
     check(

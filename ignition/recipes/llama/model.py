@@ -21,6 +21,7 @@ from ignition.components.linear import Linear
 from ignition.components.trunk import Trunk
 from ignition.components.vocabulary import Vocabulary
 from ignition.errors import UnsupportedModelError
+from ignition.frontend import with_parsers
 from ignition.preparation.model import ModelGeometry, PreparedModel
 from ignition.recipes.llama.sampling import sampling_defaults
 
@@ -64,7 +65,7 @@ def build(checkpoint: Checkpoint, fingerprint: str) -> PreparedModel:
         ),
         attentions=[layer.self_attn for layer in base.layers],
         sampling=sampling_defaults(architecture, checkpoint.name),
-        frontend=checkpoint.frontend,
+        frontend=with_parsers(checkpoint.frontend),
     )
 
 

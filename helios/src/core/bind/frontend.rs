@@ -40,14 +40,12 @@ pub fn bind(frontend: proto::Frontend, limits: &Limits) -> Result<Frontend, Core
     for (index, &token) in frontend.eos_tokens.iter().enumerate() {
         within(&format!("frontend.eos_tokens[{index}]"), token, 0..=limits.vocabulary - 1)?;
     }
-    let tool_parser = match known("frontend.tool_parser", frontend.tool_parser)? {
-        proto::ToolParser::None => ToolParser::None,
-        proto::ToolParser::Unspecified => unreachable!("`known` refuses zero"),
-    };
-    let reasoning_parser = match known("frontend.reasoning_parser", frontend.reasoning_parser)? {
-        proto::ReasoningParser::None => ReasoningParser::None,
-        proto::ReasoningParser::Unspecified => unreachable!("`known` refuses zero"),
-    };
+    let tool_parser = known("frontend.tool_parser", frontend.tool_parser)?;
+    let reasoning_parser = known("frontend.reasoning_parser", frontend.reasoning_parser)?;
+    if (tool_parser == ToolParser::Harmony) != (reasoning_parser == ReasoningParser::Harmony) {
+        let reason = "and frontend.reasoning_parser must both be harmony or neither: its messages hold both";
+        return Err(CoreError::contract("frontend.tool_parser", reason));
+    }
     Ok(Frontend {
         eos_tokens: frontend.eos_tokens.into_iter().map(TokenId).collect(),
         bos_text: frontend.bos_text,

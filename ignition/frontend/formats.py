@@ -8,36 +8,38 @@ from dataclasses import replace
 
 from ignition.frontend.assets import FrontendAssets, ReasoningParser, ToolParser
 
-TOOL_MARKS = (
-    ("<|channel|>", ToolParser.HARMONY),
-    ("<|tool_calls_section_begin|>", ToolParser.KIMI),
-    ("<｜tool▁calls▁begin｜>", ToolParser.DEEPSEEK),
-    ("[TOOL_CALLS]", ToolParser.MISTRAL),
-    ("<|tool_call>call:", ToolParser.GEMMA),
-    ("<start_function_call>call:", ToolParser.GEMMA),
-    ("<arg_key>", ToolParser.GLM),
-    ("<function=", ToolParser.QWEN_XML),
-    ("<tool_call>", ToolParser.HERMES_JSON),
-    ("<|python_tag|>", ToolParser.LLAMA3_JSON),
-    ('"parameters": dictionary of argument name', ToolParser.LLAMA3_JSON),
+TOOL_MARKS: tuple[tuple[tuple[str, ...], ToolParser], ...] = (
+    (("<|start|>", "<|channel|>"), ToolParser.HARMONY),
+    (("<|tool_calls_section_begin|>",), ToolParser.KIMI),
+    (("<｜tool▁calls▁begin｜>",), ToolParser.DEEPSEEK),
+    (("[TOOL_CALLS]",), ToolParser.MISTRAL),
+    (("<|tool_call>call:",), ToolParser.GEMMA),
+    (("<start_function_call>call:",), ToolParser.GEMMA),
+    (("<tool_call>", "<arg_key>"), ToolParser.GLM),
+    (("<tool_call>", "<function="), ToolParser.QWEN_XML),
+    (("<tool_call>",), ToolParser.HERMES_JSON),
+    (('{"name": "', '"parameters": '), ToolParser.LLAMA3_JSON),
 )
-"""A template's marks and what they say. The first that is in it counts: <tool_call> stands around several forms."""
+"""What a template holds, all of it, and what that says. The first that fits counts."""
 
-REASONING_MARKS = (
-    ("<|channel|>", ReasoningParser.HARMONY),
-    ("<|channel>thought", ReasoningParser.THOUGHT_CHANNEL),
-    ("[THINK]", ReasoningParser.THINK_BRACKETS),
-    ("<think>", ReasoningParser.THINK_TAGS),
-    # A template that only cuts reasoning off: its models open with it and need not write the tag.
-    ("</think>", ReasoningParser.THINK_OPEN),
+REASONING_MARKS: tuple[tuple[tuple[str, ...], ReasoningParser], ...] = (
+    (("<|start|>", "<|channel|>"), ReasoningParser.HARMONY),
+    (("<|channel>thought",), ReasoningParser.THOUGHT_CHANNEL),
+    (("[THINK]",), ReasoningParser.THINK_BRACKETS),
+    (("<think>",), ReasoningParser.THINK_TAGS),
+    # A template that only cuts reasoning off: its models begin with it and need not write the tag.
+    (("</think>",), ReasoningParser.THINK_OPEN),
 )
 
 
 def with_parsers(assets: FrontendAssets) -> FrontendAssets:
     """The assets with the parsers that their template asks for."""
-    template = assets.template
+
+    def holds(marks: tuple[str, ...]) -> bool:
+        return all(mark in assets.template for mark in marks)
+
     return replace(
         assets,
-        tool_parser=next((parser for mark, parser in TOOL_MARKS if mark in template), ToolParser.NONE),
-        reasoning_parser=next((parser for mark, parser in REASONING_MARKS if mark in template), ReasoningParser.NONE),
+        tool_parser=next((parser for marks, parser in TOOL_MARKS if holds(marks)), ToolParser.NONE),
+        reasoning_parser=next((parser for marks, parser in REASONING_MARKS if holds(marks)), ReasoningParser.NONE),
     )

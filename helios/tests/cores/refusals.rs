@@ -170,6 +170,25 @@ fn unknown_enum_values_name_their_field() {
 }
 
 #[test]
+fn every_parser_that_the_contract_names_is_bound() {
+    let open_with = |tools: proto::ToolParser, reasoning: proto::ReasoningParser| {
+        let mut core = TinyCore::new();
+        let frontend = core.contract.frontend.as_mut().unwrap();
+        frontend.set_tool_parser(tools);
+        frontend.set_reasoning_parser(reasoning);
+        let bound = open(&core).unwrap().contract.frontend;
+        assert_eq!((bound.tool_parser, bound.reasoning_parser), (tools, reasoning));
+    };
+    for tools in (1..10).map(|value| proto::ToolParser::try_from(value).unwrap()) {
+        open_with(tools, proto::ReasoningParser::None);
+    }
+    for reasoning in (1..6).map(|value| proto::ReasoningParser::try_from(value).unwrap()) {
+        open_with(proto::ToolParser::None, reasoning);
+    }
+    open_with(proto::ToolParser::Harmony, proto::ReasoningParser::Harmony);
+}
+
+#[test]
 fn messages_that_hold_calls_and_reasoning_are_parsed_for_both() {
     let wanted = "frontend.tool_parser and frontend.reasoning_parser must both be harmony";
     check(|contract| contract.frontend.as_mut().unwrap().set_tool_parser(proto::ToolParser::Harmony), wanted);

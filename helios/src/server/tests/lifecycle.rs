@@ -83,15 +83,15 @@ async fn a_slow_reader_loses_its_own_request_alone() {
 #[tokio::test]
 async fn a_full_queue_is_refused_with_a_time_to_retry() {
     let server = TestServer::start(|_| vec![Hang]).await;
-    let body = json!({"prompt": "a", "n": 64}).to_string();
-    let waiting = server.open(&post(PATH, &body)).await;
-    server.wait_for_requests(64).await;
+    let body = json!({"prompt": "a", "n": WAITING_MAX / 2}).to_string();
+    let waiting = [server.open(&post(PATH, &body)).await, server.open(&post(PATH, &body)).await];
+    server.wait_for_requests(WAITING_MAX as usize).await;
     let refused = server.post(PATH, &json!({"prompt": "a"})).await;
     refused.assert_error(503, "queue_full", None);
     assert_eq!(refused.headers["retry-after"], "1");
-    assert_eq!(server.get("/health").await.json()["engine"]["requests_waiting"], 64);
+    assert_eq!(server.get("/health").await.json()["engine"]["requests_waiting"], WAITING_MAX);
     drop(waiting);
-    server.wait_for_cancelled(64).await;
+    server.wait_for_cancelled(WAITING_MAX as usize).await;
     eventually(|| server.service.engine.stats().requests_waiting == 0).await;
 }
 

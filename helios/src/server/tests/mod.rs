@@ -32,6 +32,9 @@ use crate::text::testing::{IM_END, VOCABULARY, byte_level_tokenizer};
 use crate::text::{ChatTemplate, TextFrontend};
 
 /// Longest that a test waits for anything.
+/// Requests that may wait: more than one body can ask for.
+const WAITING_MAX: u32 = 256;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const CONTEXT: u32 = 512;
 
@@ -177,7 +180,7 @@ pub(super) fn service(
     cancelled: Arc<AtomicUsize>,
     script: Arc<Script>,
 ) -> Arc<Service> {
-    let (engine, receiver) = channel(EngineLimits { waiting_max: 64, events_max: 64 });
+    let (engine, receiver) = channel(EngineLimits { waiting_max: WAITING_MAX, events_max: 64 });
     tokio::spawn(run_engine(receiver, requests, cancelled, script));
     let text = TextFrontend {
         tokenizer: byte_level_tokenizer(),

@@ -12,6 +12,10 @@ from tests.e2e.conversations import Message
 from tests.e2e.replay import Answer
 
 
+# A message's end that is less than the core's smallest chunk behind another endpoint is none: it would save nothing.
+SMALLEST_CHUNK_TOKENS = 16
+
+
 class Ledger:
     """The endpoints of all answered requests: ends of messages, final prompts and terminal consumed positions."""
 
@@ -37,8 +41,13 @@ class Ledger:
 
     def record(self, messages: Sequence[Message], answer: Answer) -> None:
         """Takes note of what a request has left."""
-        ends = (self._tokens(messages[:count], add_generation_prompt=False) for count in range(1, len(messages) + 1))
-        self._endpoints.update([*ends, self.prompt(messages), self.consumed(messages, answer)])
+        last = answer.cached_tokens
+        for count in range(1, len(messages) + 1):
+            end = self._tokens(messages[:count], add_generation_prompt=False)
+            if len(end) >= last + SMALLEST_CHUNK_TOKENS:
+                self._endpoints.add(end)
+                last = len(end)
+        self._endpoints.update([self.prompt(messages), self.consumed(messages, answer)])
 
     def _tokens(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> tuple[int, ...]:
         text = self._template.render(messages=messages, add_generation_prompt=add_generation_prompt)

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from scripts.server import Server
 from tests.e2e.conversations import Conversation, selected
-from tests.e2e.ledger import Ledger
+from tests.e2e.ledger import SMALLEST_CHUNK_TOKENS, Ledger
 from tests.e2e.replay import GREEDY, REPLAYS_AT_ONCE, Answers, Replay, assert_same, replay_together
 
 CONVERSATIONS = selected()
@@ -21,8 +21,8 @@ CONVERSATIONS = selected()
 pytestmark = pytest.mark.timeout(1800)
 
 TIER = "2GiB"
-# Less than the smallest captured chunk computes is not fetched from a tier.
-NOT_FETCHED_TOKENS = 15
+# Less than the smallest chunk computes is not fetched from a tier.
+NOT_FETCHED_TOKENS = SMALLEST_CHUNK_TOKENS - 1
 PAGE_TOKENS, PAGE_MIB = 64, 1.41
 # Snapshot rows take up to a tenth of the budget before pages get any.
 SNAPSHOT_SHARE = 0.1
@@ -75,11 +75,14 @@ def test_with_the_cache(start_server, truth: Answers, ledger: Ledger) -> None:
 
 
 def test_cached_tokens_are_exact_while_nothing_is_evicted(start_server, ledger: Ledger) -> None:
+    """A turn goes on from the one before, an edit from what it keeps, a neighbour from the instructions they share."""
     server = start_server()
-    start = CONVERSATIONS[0].main_line(3)
+    (turn_1, turn_2, turn_3), edit = CONVERSATIONS[0].steps[:3], CONVERSATIONS[0].steps[-6]
+    edited = dataclasses.replace(edit, follows=1)
+    first = dataclasses.replace(CONVERSATIONS[0], steps=(turn_1, turn_2, turn_3, edited))
     computed = []
     # The second pass finds every prompt whole.
-    for replay in (Replay(start), Replay(start)):
+    for replay in (Replay(first), Replay(first), Replay(CONVERSATIONS[1].main_line(1))):
         while (step := replay.step) is not None:
             messages = replay.messages(step)
             longest = max(ledger.cuts(ledger.prompt(messages)))
@@ -89,8 +92,9 @@ def test_cached_tokens_are_exact_while_nothing_is_evicted(start_server, ledger: 
             assert computed_tokens(server) - before == answer.prompt_tokens - longest, step.name
             ledger.record(messages, answer)
             computed.append(answer.prompt_tokens - answer.cached_tokens)
-    assert min(computed[:3]) > 0
-    assert computed[3:] == [0, 0, 0]
+    assert min(computed[:4]) > 0
+    assert computed[4:8] == [0, 0, 0, 0]
+    assert 0 < computed[8] < answer.prompt_tokens
 
 
 def test_restored_from_memory(start_small, truth: Answers, ledger: Ledger) -> None:

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tests.e2e.conversations import Message
 from tests.e2e.replay import Answer
 
-
 # A message's end that is less than the core's smallest chunk behind another endpoint is none: it would save nothing.
 SMALLEST_CHUNK_TOKENS = 16
 

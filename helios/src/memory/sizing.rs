@@ -8,8 +8,8 @@ use std::fmt;
 use crate::core::contract::{BoundContract, RegionRole};
 use crate::device::host::Backing;
 
-/// Snapshot rows for each request slot: the endpoints of a few turns of every conversation.
-const SNAPSHOTS_PER_REQUEST: u64 = 8;
+/// Snapshot rows for each request slot: the endpoints of a running conversation and of a few idle ones.
+const SNAPSHOTS_PER_REQUEST: u64 = 32;
 /// Snapshots take at most one part in this many of the budget.
 const SNAPSHOT_SHARE: u64 = 10;
 /// Whole contexts of pages for each request slot: one that runs and three that are cached.

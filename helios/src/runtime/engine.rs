@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::grammar::Constraint;
 use crate::ids::{RequestId, TokenId};
-use crate::tiers::TierStats;
+use crate::tiers::{StatsReader, TierStats};
 
 /// Commands beside submissions that the queue has room for.
 const CONTROL_COMMANDS_MAX: usize = 8;
@@ -41,16 +41,21 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
     let (command_sender, command_receiver) = mpsc::channel(capacity);
     let (stats_sender, stats_receiver) = watch::channel(EngineStats::default());
     let failure = Arc::new(OnceLock::new());
+    let tiers = Arc::new(OnceLock::new());
     let waker = command_sender.downgrade();
     let engine = Engine {
         commands: command_sender,
         stats: stats_receiver,
         failure: Arc::clone(&failure),
+        tiers: Arc::clone(&tiers),
         waiting: Arc::new(AtomicU32::new(0)),
         ids: Arc::new(AtomicU64::new(1)),
         limits,
     };
-    (engine, EngineReceiver { commands: command_receiver, stats: stats_sender, limits, waker, failure })
+    (
+        engine,
+        EngineReceiver { commands: command_receiver, stats: stats_sender, limits, waker, tiers, failure },
+    )
 }
 
 /// A cheap, cloneable handle to the model thread.
@@ -59,6 +64,7 @@ pub struct Engine {
     commands: mpsc::Sender<EngineCommand>,
     stats: watch::Receiver<EngineStats>,
     failure: Arc<OnceLock<EngineError>>,
+    tiers: Arc<OnceLock<StatsReader>>,
     waiting: Arc<AtomicU32>,
     ids: Arc<AtomicU64>,
     limits: EngineLimits,
@@ -96,6 +102,8 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats.borrow().clone();
         stats.requests_waiting = self.waiting.load(Ordering::Relaxed);
+        // Tiers go on while the model thread has nothing to do.
+        stats.tiers = self.tiers.get().map(StatsReader::read).unwrap_or_default();
         stats
     }
 
@@ -192,10 +200,16 @@ pub struct EngineReceiver {
     pub stats: watch::Sender<EngineStats>,
     pub limits: EngineLimits,
     waker: mpsc::WeakSender<EngineCommand>,
+    tiers: Arc<OnceLock<StatsReader>>,
     failure: Arc<OnceLock<EngineError>>,
 }
 
 impl EngineReceiver {
+    /// Has the handle report what tiers do; the first call counts.
+    pub fn watch_tiers(&self, stats: StatsReader) {
+        self.tiers.get_or_init(|| stats);
+    }
+
     /// A sender that can wake the model thread and does not keep it alive.
     pub fn waker(&self) -> mpsc::WeakSender<EngineCommand> {
         self.waker.clone()

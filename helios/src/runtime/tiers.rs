@@ -17,12 +17,12 @@ use crate::cache::PrefixName;
 use crate::device::Executor;
 use crate::ids::{Digest, RowId, SnapshotId, TransferId};
 use crate::schedule::{Event, TransferOrder};
-use crate::tiers::{Restore, Store, TierEvent, TierOptions, TierStats, TierThread};
+use crate::tiers::{Restore, StatsReader, Store, TierEvent, TierOptions, TierThread};
 
 /// Answers that the tier thread may be ahead.
 const EVENTS_MAX: usize = 256;
 /// How long stores may take that are queued when the engine ends.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct TierLink {
     thread: TierThread,
@@ -83,8 +83,8 @@ impl TierLink {
         self.events.try_recv().ok().map(event_of)
     }
 
-    pub(super) fn stats(&self) -> TierStats {
-        self.thread.stats().read()
+    pub(super) fn stats(&self) -> StatsReader {
+        self.thread.stats()
     }
 
     /// Lets the tiers finish what is queued, within a bound. Nothing may use the device meanwhile.

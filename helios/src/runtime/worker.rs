@@ -87,8 +87,9 @@ impl Worker {
         let requests_max = limits.waiting_max + geometry.slots;
         let mut device = DeviceQueue::new(executor, geometry.frames);
         let mut scheduler = Scheduler::new(geometry, limits)?;
-        if tiers.is_some() {
+        if let Some(tiers) = &tiers {
             scheduler.use_tiers();
+            receiver.watch_tiers(tiers.stats());
         }
         let mut model_thread = ModelThread {
             packer: Packer::new(contract)?,
@@ -318,7 +319,6 @@ impl ModelThread {
             stats.requests_cancelled = self.requests.cancelled;
             stats.requests_failed = self.requests.failed;
             stats.preemptions = scheduler.preemptions;
-            stats.tiers = self.tiers.as_ref().map(TierLink::stats).unwrap_or_default();
             stats.fetches = scheduler.transfers.fetched;
             stats.fetches_failed = scheduler.transfers.fetches_failed;
             stats.prompt_tokens_computed = scheduler.prefilled_tokens;

@@ -29,7 +29,7 @@ pub struct TierThread {
 }
 
 /// Reads the tiers' counters from any thread.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StatsReader(Arc<Mutex<TierStats>>);
 
 impl StatsReader {

@@ -50,9 +50,9 @@ fn snapshots_take_a_tenth_and_pages_the_rest() {
 fn more_memory_than_the_cache_can_use_is_left_alone() {
     let contract = contract();
     let sized = plan(&contract, Budget::Limit { bytes: 1 << 40 }).unwrap();
-    // Eight snapshots and four contexts of four pages for each of two requests.
-    assert_eq!((sized.snapshot_rows, sized.pages), (16, 32));
-    assert_eq!((sized.backing().rows, sized.backing().pages), (19, 32));
+    // Thirty-two snapshots and four contexts of four pages for each of two requests.
+    assert_eq!((sized.snapshot_rows, sized.pages), (64, 32));
+    assert_eq!((sized.backing().rows, sized.backing().pages), (67, 32));
 }
 
 #[test]
@@ -75,8 +75,8 @@ weights               1 x     8.0 KiB =     8.0 KiB  mapped from the core's file
 io                    1 x     8.0 KiB =     8.0 KiB
 scratch               1 x     4.0 KiB =     4.0 KiB
 live rows             3 x     4.0 KiB =    12.0 KiB
-snapshot rows        16 x     4.0 KiB =    64.0 KiB
+snapshot rows        64 x     4.0 KiB =   256.0 KiB
 pages                32 x     8.0 KiB =   256.0 KiB  2048 tokens
-total                                 =   352.0 KiB  and 819.1 MiB left to the machine";
+total                                 =   544.0 KiB  and 819.1 MiB left to the machine";
     assert_eq!(table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"), expected);
 }

@@ -74,7 +74,7 @@ def test_inspect_prints_what_is_inside(capsys, core):
     for expected in (
         "SmolLM2-135M-Instruct",
         "8192 tokens a request, 4 requests",
-        "decode capacities [1, 2, 4], prefill capacities [64, 128, 256, 512]",
+        "decode capacities [1, 2, 4], prefill capacities [16, 32, 64, 128, 256, 512]",
         "prefill.512",
         "temperature          0.2",
         "end tokens   [2]  '<|im_end|>', begin '<|im_start|>'",

@@ -8,15 +8,20 @@ use axum::http::Request;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::answer::{ChoiceEvent, Finish};
+use super::body;
+use super::constraint::AnswerForm;
 use super::error::{ApiError, ErrorCode};
 use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
-use super::generate::{ChoiceEvent, Finish, GenerationPlan, Prompt, Running, Usage};
-use super::options::{CHOICES_MAX, GenerationOptions};
+use super::generate::{GenerationPlan, Prompt, Running};
+use super::logprobs::{self, TokenReport};
+use super::options::{CHOICES_MAX, FieldNames, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
-use super::sse::{self, ChunkFormat};
-use super::{body, logprobs};
+use super::sse::{self, Frames, StreamFormat};
+use crate::grammar::Constraint;
 use crate::ids::TokenId;
+use crate::parse::OutputEvent;
 use crate::text::SpecialTokens;
 
 const PROMPT_TYPES: &str =
@@ -42,7 +47,7 @@ pub(super) async fn create(
     };
     let running = Running::start(&service, plan).await?;
     if stream {
-        return Ok(sse::response(running, format, include_usage, id));
+        return Ok(sse::response(running, format, id));
     }
     Ok(Json(format.whole(running).await?).into_response())
 }
@@ -52,7 +57,7 @@ fn prepare(service: &Service, body: &[u8]) -> Result<(GenerationPlan, Vec<String
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
     service.model.check_name(fields.string("model")?)?;
-    let options = GenerationOptions::read(&fields, &service.model, 0)?;
+    let options = GenerationOptions::read(&fields, &service.model, &FieldNames::COMPLETIONS)?;
     let echo = fields.boolean("echo")?.unwrap_or(false);
     let logprobs = fields
         .integer("logprobs", 0..=i64::from(service.model.limits.logprobs_max))?
@@ -80,7 +85,9 @@ fn prepare(service: &Service, body: &[u8]) -> Result<(GenerationPlan, Vec<String
         return Err(invalid("n", &requirement));
     }
     let echoes = if echo { prompts.iter().map(|prompt| prompt.text(service)).collect() } else { Vec::new() };
-    let prompts = prompts.into_iter().map(ReadPrompt::submitted).collect();
+    let form = AnswerForm::of_completions(&fields)?;
+    let constraint = form.map(|form| form.compile(service, None)).transpose()?;
+    let prompts = prompts.into_iter().map(|prompt| prompt.submitted(constraint.clone())).collect();
     Ok((GenerationPlan { prompts, options, logprobs }, echoes))
 }
 
@@ -92,8 +99,8 @@ struct ReadPrompt<'a> {
 
 impl ReadPrompt<'_> {
     /// A text has no messages, so none of them ends in it.
-    fn submitted(self) -> Prompt {
-        Prompt { tokens: self.tokens.into(), endpoints: Arc::default() }
+    fn submitted(self, constraint: Option<Box<Constraint>>) -> Prompt {
+        Prompt { tokens: self.tokens.into(), endpoints: Arc::default(), protocol: None, constraint }
     }
 
     fn text(&self, service: &Service) -> String {
@@ -176,12 +183,19 @@ impl CompletionFormat {
             .map(|(index, answer)| {
                 let text = format!("{}{}", self.echo(index), answer.text);
                 let logprobs = self.logprobs.then(|| logprobs::completions(tokenizer, &answer.tokens));
-                let finish = answer.finish.as_str();
+                let finish = answer.finish.reason();
                 json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish})
             })
             .collect();
         let usage = running.usage().json();
         Ok(self.envelope(choices.into(), Some(usage)))
+    }
+
+    fn logprobs(&self, running: &Running, tokens: &[TokenReport]) -> Value {
+        match self.logprobs {
+            true => logprobs::completions(&running.service().text.tokenizer, tokens),
+            false => Value::Null,
+        }
     }
 
     fn echo(&self, index: usize) -> &str {
@@ -203,33 +217,45 @@ impl CompletionFormat {
         body.to_string()
     }
 
-    fn one(&self, index: usize, text: &str, logprobs: Value, finish: Option<Finish>) -> String {
-        let finish = finish.map(Finish::as_str);
+    fn one(&self, index: usize, text: &str, logprobs: Value, finish: Option<&Finish>) -> String {
+        let finish = finish.map(Finish::reason);
         let choice = json!([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}]);
         self.envelope(choice, self.include_usage.then_some(Value::Null))
     }
 }
 
-impl ChunkFormat for CompletionFormat {
-    fn opening(&self, index: usize) -> Option<String> {
-        let echo = self.echo(index);
-        (!echo.is_empty()).then(|| self.one(index, echo, Value::Null, None))
-    }
-
-    fn chunk(&self, running: &Running, index: usize, event: &ChoiceEvent) -> String {
-        match event {
-            ChoiceEvent::Delta { text, tokens } => {
-                let logprobs = match self.logprobs {
-                    true => logprobs::completions(&running.service().text.tokenizer, tokens),
-                    false => Value::Null,
-                };
-                self.one(index, text, logprobs, None)
+impl StreamFormat for CompletionFormat {
+    fn open(&mut self, running: &Running, frames: &mut Frames) {
+        for index in 0..running.choices() {
+            let echo = self.echo(index);
+            if !echo.is_empty() {
+                frames.data(self.one(index, echo, Value::Null, None));
             }
-            ChoiceEvent::Finished(finish) => self.one(index, "", Value::Null, Some(*finish)),
         }
     }
 
-    fn usage(&self, usage: Usage) -> String {
-        self.envelope(json!([]), Some(usage.json()))
+    fn event(&mut self, running: &Running, index: usize, event: ChoiceEvent, frames: &mut Frames) {
+        frames.data(match event {
+            ChoiceEvent::Output { output: OutputEvent::Text(text), tokens } => {
+                self.one(index, &text, self.logprobs(running, &tokens), None)
+            }
+            ChoiceEvent::Output { .. } => unreachable!("a completion's text is read as it is"),
+            ChoiceEvent::Finished(finish) => self.one(index, "", Value::Null, Some(&finish)),
+        });
+    }
+
+    fn close(&mut self, running: &Running, frames: &mut Frames) {
+        if self.include_usage {
+            frames.data(self.envelope(json!([]), Some(running.usage().json())));
+        }
+        frames.data("[DONE]");
+    }
+
+    fn fail(&mut self, _: &Running, error: &ApiError, frames: &mut Frames) {
+        frames.data(error.body());
+    }
+
+    fn keep_alive(&mut self, frames: &mut Frames) {
+        frames.comment("keepalive");
     }
 }

@@ -1,11 +1,13 @@
 //! What a client is told when a request cannot be served.
 //!
-//! Every error of every route is the same envelope, `{"error": {message, type, param, code}}`, all four keys present. What
+//! An error has one of two envelopes: OpenAI's, `{"error": {message, type, param, code}}` with all four keys present, or
+//! below `/v1/messages` Anthropic's, `{"type": "error", "error": {type, message}, "request_id"}`. What
 //! is for the operator alone ([`ApiError::internal`]) is logged with the request's id and never reaches a body.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::runtime::engine::EngineError;
 use crate::text::{TemplateError, TokenizerError};
@@ -23,17 +25,21 @@ pub enum ErrorCode {
     UnsupportedParameter,
     TemplateError,
     ContextLengthExceeded,
+    InvalidApiKey,
     ModelNotFound,
+    ResponseNotFound,
     UnknownUrl,
     MethodNotAllowed,
     RequestTimeout,
     BodyTooLarge,
     UnsupportedMediaType,
+    ToolChoiceUnsatisfied,
     QueueFull,
     ServerBusy,
     ShuttingDown,
     SlowConsumer,
     ExecutionFailed,
+    GenerationTimeout,
     Internal,
 }
 
@@ -48,17 +54,21 @@ impl ErrorCode {
             Self::UnsupportedParameter => "unsupported_parameter",
             Self::TemplateError => "template_error",
             Self::ContextLengthExceeded => "context_length_exceeded",
+            Self::InvalidApiKey => "invalid_api_key",
             Self::ModelNotFound => "model_not_found",
+            Self::ResponseNotFound => "previous_response_not_found",
             Self::UnknownUrl => "unknown_url",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::RequestTimeout => "request_timeout",
             Self::BodyTooLarge => "request_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::ToolChoiceUnsatisfied => "tool_choice_unsatisfied",
             Self::QueueFull => "queue_full",
             Self::ServerBusy => "server_busy",
             Self::ShuttingDown => "shutting_down",
             Self::SlowConsumer => "slow_consumer",
             Self::ExecutionFailed => "execution_failed",
+            Self::GenerationTimeout => "generation_timeout",
             Self::Internal => "internal_error",
         }
     }
@@ -73,12 +83,16 @@ impl ErrorCode {
             | Self::UnsupportedParameter
             | Self::TemplateError
             | Self::ContextLengthExceeded => StatusCode::BAD_REQUEST,
-            Self::ModelNotFound | Self::UnknownUrl => StatusCode::NOT_FOUND,
+            Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
+            Self::ModelNotFound | Self::ResponseNotFound | Self::UnknownUrl => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            // The request is in order and the model did not follow it: nothing that a client should repeat by itself.
+            Self::ToolChoiceUnsatisfied => StatusCode::UNPROCESSABLE_ENTITY,
             Self::QueueFull | Self::ServerBusy | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::GenerationTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::SlowConsumer | Self::ExecutionFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -119,7 +133,7 @@ impl ApiError {
         self.code.status()
     }
 
-    /// The envelope's JSON.
+    /// The JSON of OpenAI's envelope.
     pub fn body(&self) -> String {
         let kind = if self.status().is_server_error() { "server_error" } else { "invalid_request_error" };
         let error = Envelope {
@@ -131,6 +145,34 @@ impl ApiError {
             },
         };
         serde_json::to_string(&error).expect("strings are always JSON")
+    }
+
+    /// Anthropic's envelope, which is its streams' error event too.
+    pub fn anthropic(&self, request_id: &str) -> Value {
+        let error = json!({"type": self.anthropic_type(), "message": self.anthropic_message()});
+        json!({"type": "error", "error": error, "request_id": request_id})
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            status if status.is_server_error() => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// Agents take a message that begins so as the sign that a conversation must be compacted.
+    fn anthropic_message(&self) -> String {
+        const TOO_LONG: &str = "prompt is too long";
+        match self.code {
+            ErrorCode::ContextLengthExceeded if !self.message.starts_with(TOO_LONG) => {
+                format!("{TOO_LONG}: {}", self.message)
+            }
+            _ => self.message.clone(),
+        }
     }
 }
 

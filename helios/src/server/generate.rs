@@ -1,22 +1,23 @@
-//! The one path from prompts to text: submit to the engine, decode, stop, report.
+//! The one path from prompts to answers: submit to the engine, read what comes back, report.
 //!
-//! Both completion APIs, streaming or not, drive a [`Running`]. Dropping it cancels whatever still runs. Choices are
+//! Every API, streaming or not, drives a [`Running`]. Dropping it cancels whatever still runs. Choices are
 //! polled in turn, so that none starves the others of a response.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::error::ApiError;
-use super::logprobs::TokenReport;
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::{Answer, ChoiceEvent, Finish, Usage};
+use super::choice::Choice;
+use super::error::{ApiError, ErrorCode};
 use super::options::GenerationOptions;
+use super::reading::Protocol;
 use super::service::Service;
+use crate::grammar::Constraint;
 use crate::ids::TokenId;
-use crate::runtime::engine::{
-    EngineError, FinishReason, Generation, GenerationEvent, GenerationRequest, SampledToken,
-};
-use crate::text::{IncrementalDecoder, StopMatcher};
+use crate::runtime::engine::{EngineError, GenerationRequest};
 
 /// A validated request: prompts, each continued `options.n` times.
 #[derive(Debug)]
@@ -33,65 +34,10 @@ pub(super) struct Prompt {
     pub tokens: Arc<[TokenId]>,
     /// Where its completed messages end; [`GenerationRequest::endpoints`].
     pub endpoints: Arc<[u32]>,
-}
-
-/// What a choice has to tell.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum ChoiceEvent {
-    Delta {
-        text: String,
-        tokens: Vec<TokenReport>,
-    },
-    /// The choice's last event.
-    Finished(Finish),
-}
-
-/// All that a choice told.
-#[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub text: String,
-    pub tokens: Vec<TokenReport>,
-    pub finish: Finish,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
-    Stop,
-    Length,
-}
-
-impl Finish {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-        }
-    }
-}
-
-/// Tokens counted over all choices; a prompt counts once, however often it is continued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
-    pub prompt_tokens: usize,
-    pub cached_tokens: usize,
-    pub completion_tokens: usize,
-}
-
-impl Usage {
-    pub fn json(self) -> serde_json::Value {
-        serde_json::json!({
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": self.cached_tokens, "audio_tokens": 0},
-            "completion_tokens_details": {
-                "reasoning_tokens": 0,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
-            },
-        })
-    }
+    /// How its answers are read; `None` reads them as text.
+    pub protocol: Option<Protocol>,
+    /// What its answers must spell.
+    pub constraint: Option<Box<Constraint>>,
 }
 
 /// Choices that are being generated.
@@ -103,6 +49,8 @@ pub(super) struct Running {
     prompt_tokens: usize,
     /// The choice that is polled first.
     turn: usize,
+    /// When the request has taken too long.
+    deadline: Option<Instant>,
 }
 
 impl Running {
@@ -114,11 +62,16 @@ impl Running {
         if service.is_stopping() {
             return Err(EngineError::ShuttingDown.into());
         }
+        let deadline = service.config.request_timeout.map(|limit| Instant::now() + limit);
         let context = service.model.limits.context_tokens_max as usize;
         let mut choices = Vec::with_capacity(plan.prompts.len() * plan.options.n as usize);
         for prompt in &plan.prompts {
             let room = u32::try_from(context.saturating_sub(prompt.tokens.len())).unwrap_or(u32::MAX);
             let output_tokens_max = plan.options.output_tokens_max.unwrap_or(room).min(room);
+            let limit = match plan.options.output_tokens_max {
+                Some(asked) if asked <= room => Finish::Length,
+                _ => Finish::Context,
+            };
             for _ in 0..plan.options.n {
                 let seed = plan.options.sampling.seed.wrapping_add(choices.len() as u64);
                 let mut sampling = plan.options.sampling.clone();
@@ -131,13 +84,13 @@ impl Running {
                     output_tokens_max,
                     ignore_eos: plan.options.ignore_eos,
                     logprobs: plan.logprobs,
-                    constraint: None,
+                    constraint: prompt.constraint.clone(),
                 };
                 let generation = match output_tokens_max {
                     0 => None,
                     _ => Some(service.engine.submit(request).await?),
                 };
-                choices.push(Choice::new(generation, &plan));
+                choices.push(Choice::new(generation, &plan, prompt, limit.clone())?);
             }
         }
         let mut running = Self {
@@ -146,8 +99,9 @@ impl Running {
             choices_per_prompt: plan.options.n as usize,
             prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             turn: 0,
+            deadline,
         };
-        poll_fn(|context| running.poll_admitted(context)).await?;
+        within(deadline, poll_fn(|context| running.poll_admitted(context))).await?;
         Ok(running)
     }
 
@@ -164,17 +118,9 @@ impl Running {
     /// # Errors
     /// The first failure of a choice.
     pub async fn whole(&mut self) -> Result<Vec<Answer>, ApiError> {
-        let nothing = Answer { text: String::new(), tokens: Vec::new(), finish: Finish::Length };
-        let mut answers = vec![nothing; self.choices.len()];
+        let mut answers = vec![Answer::empty(); self.choices.len()];
         while let Some((index, event)) = self.next().await? {
-            let answer = &mut answers[index];
-            match event {
-                ChoiceEvent::Delta { text, tokens } => {
-                    answer.text.push_str(&text);
-                    answer.tokens.extend(tokens);
-                }
-                ChoiceEvent::Finished(finish) => answer.finish = finish,
-            }
+            answers[index].take(event);
         }
         Ok(answers)
     }
@@ -185,7 +131,7 @@ impl Running {
     /// # Errors
     /// The first failure of a choice.
     pub async fn next(&mut self) -> Result<Option<(usize, ChoiceEvent)>, ApiError> {
-        poll_fn(|context| self.poll_next(context)).await
+        within(self.deadline, poll_fn(|context| self.poll_next(context))).await
     }
 
     /// What has been used so far.
@@ -196,21 +142,22 @@ impl Running {
                 .choices
                 .iter()
                 .step_by(self.choices_per_prompt)
-                .map(|choice| choice.cached_tokens.unwrap_or(0) as usize)
+                .map(|choice| choice.cached_tokens().unwrap_or(0) as usize)
                 .sum(),
-            completion_tokens: self.choices.iter().map(|choice| choice.tokens).sum(),
+            completion_tokens: self.choices.iter().map(|choice| choice.counts().all).sum(),
+            reasoning_tokens: self.choices.iter().map(|choice| choice.counts().reasoning).sum(),
         }
     }
 
     fn poll_admitted(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ApiError>> {
         for choice in &mut self.choices {
-            while choice.cached_tokens.is_none() && choice.generation.is_some() {
+            while choice.cached_tokens().is_none() && choice.is_running() {
                 match choice.poll_engine(&self.service, context) {
                     Poll::Ready(result) => result?,
                     Poll::Pending => break,
                 }
             }
-            if choice.cached_tokens.is_some() || choice.generation.is_none() {
+            if choice.cached_tokens().is_some() || !choice.is_running() {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -226,11 +173,11 @@ impl Running {
         for index in (self.turn..count).chain(0..self.turn) {
             let choice = &mut self.choices[index];
             loop {
-                if let Some(event) = choice.events.pop_front() {
+                if let Some(event) = choice.pop_event() {
                     self.turn = (index + 1) % count;
                     return Poll::Ready(Ok(Some((index, event))));
                 }
-                if choice.generation.is_none() {
+                if !choice.is_running() {
                     break;
                 }
                 match choice.poll_engine(&self.service, context) {
@@ -246,121 +193,14 @@ impl Running {
     }
 }
 
-/// One sequence: its engine events, turned into text.
-#[derive(Debug)]
-struct Choice {
-    /// `None` once the sequence has ended; dropping it cancels.
-    generation: Option<Generation>,
-    decoder: IncrementalDecoder,
-    stop: StopMatcher,
-    ignore_eos: bool,
-    /// Set at admission.
-    cached_tokens: Option<u32>,
-    tokens: usize,
-    /// Whether tokens are reported, and so code points counted.
-    reporting: bool,
-    /// Code points decoded and released so far.
-    decoded: usize,
-    released: usize,
-    /// Reports whose text is not released yet.
-    reports: VecDeque<TokenReport>,
-    events: VecDeque<ChoiceEvent>,
-}
-
-impl Choice {
-    fn new(generation: Option<Generation>, plan: &GenerationPlan) -> Self {
-        let finished = generation.is_none().then_some(ChoiceEvent::Finished(Finish::Length));
-        Self {
-            generation,
-            decoder: IncrementalDecoder::continuation(),
-            stop: StopMatcher::new(plan.options.stop.clone()),
-            ignore_eos: plan.options.ignore_eos,
-            reporting: plan.logprobs.is_some(),
-            cached_tokens: None,
-            tokens: 0,
-            decoded: 0,
-            released: 0,
-            reports: VecDeque::new(),
-            events: finished.into_iter().collect(),
-        }
-    }
-
-    /// Takes one engine event.
-    fn poll_engine(&mut self, service: &Service, context: &mut Context<'_>) -> Poll<Result<(), EngineError>> {
-        let Some(generation) = &mut self.generation else { return Poll::Pending };
-        let Poll::Ready(event) = generation.events.poll_recv(context) else { return Poll::Pending };
-        match event {
-            Some(GenerationEvent::Admitted { cached_tokens }) => self.cached_tokens = Some(cached_tokens),
-            Some(GenerationEvent::Token(token)) => self.take_token(service, token),
-            Some(GenerationEvent::Finished(reason)) => self.end(match reason {
-                FinishReason::EndToken => Finish::Stop,
-                FinishReason::Length => Finish::Length,
-            }),
-            Some(GenerationEvent::Failed(error)) => return Poll::Ready(Err(error)),
-            None => {
-                let text = "the model thread ended in the middle of a request".to_owned();
-                return Poll::Ready(Err(EngineError::Execution(text)));
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn take_token(&mut self, service: &Service, sampled: SampledToken) {
-        self.tokens += 1;
-        if !self.ignore_eos && service.model.eos_tokens.contains(&sampled.token) {
-            // An end token is no text; `Finished` follows it.
-            return;
-        }
-        let text = self.decoder.push(&service.text.tokenizer.piece(sampled.token));
-        if let Some(logprobs) = sampled.logprobs {
-            let length = text.chars().count();
-            let report = TokenReport { token: sampled.token, logprobs, start: self.decoded, length };
-            self.decoded += length;
-            self.reports.push_back(report);
-        }
-        let released = self.stop.push(&text);
-        self.emit(released.text, false);
-        if released.stopped {
-            self.generation = None;
-            self.emit_reports_before_stop();
-            self.events.push_back(ChoiceEvent::Finished(Finish::Stop));
-        }
-    }
-
-    /// Ends the sequence; what was held back is text after all.
-    fn end(&mut self, finish: Finish) {
-        self.generation = None;
-        let decoder = std::mem::take(&mut self.decoder);
-        let mut stop = std::mem::replace(&mut self.stop, StopMatcher::new(Vec::new()));
-        let released = stop.push(&decoder.finish());
-        let text = if released.stopped { released.text } else { released.text + &stop.finish() };
-        self.emit(text, true);
-        let finish = if released.stopped { Finish::Stop } else { finish };
-        self.events.push_back(ChoiceEvent::Finished(finish));
-    }
-
-    /// Reports released text with the tokens that it completes; at the end, with all that are left.
-    fn emit(&mut self, text: String, end: bool) {
-        let mut tokens = Vec::new();
-        // A token that only began a code point waits for the text that it is part of.
-        if self.reporting && (end || !text.is_empty()) {
-            self.released += text.chars().count();
-            let complete = |report: &&TokenReport| end || report.start + report.length <= self.released;
-            let count = self.reports.iter().take_while(complete).count();
-            tokens.extend(self.reports.drain(..count));
-        }
-        if !text.is_empty() || !tokens.is_empty() {
-            self.events.push_back(ChoiceEvent::Delta { text, tokens });
-        }
-    }
-
-    /// Reports tokens that are partly released, and leaves out those that make up the stop string.
-    fn emit_reports_before_stop(&mut self) {
-        let released = self.released;
-        let tokens: Vec<TokenReport> =
-            self.reports.drain(..).filter(|report| report.start < released).collect();
-        if !tokens.is_empty() {
-            self.events.push_back(ChoiceEvent::Delta { text: String::new(), tokens });
-        }
-    }
+/// Waits no longer than to the deadline, if there is one.
+async fn within<T>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let Some(deadline) = deadline else { return work.await };
+    timeout_at(deadline, work).await.unwrap_or_else(|_| {
+        let message = "The request took longer than this server allows; ask for less output or retry later.";
+        Err(ApiError::new(ErrorCode::GenerationTimeout, message))
+    })
 }

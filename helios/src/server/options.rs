@@ -1,4 +1,4 @@
-//! The generation fields that both completion APIs share: sampling, limits, stops and streaming.
+//! The generation fields that all APIs share: sampling, limits, stops and streaming.
 //!
 //! Absent fields take the core's sampling defaults. Every field that is present is checked against its own range.
 
@@ -32,6 +32,26 @@ pub enum ZeroTemperature {
     Top1,
 }
 
+/// What an API calls the fields that the APIs name differently.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldNames {
+    /// The output limit's names; the first that is there wins.
+    output_limits: &'static [&'static str],
+    /// The smallest output limit that the API accepts.
+    output_tokens_min: i64,
+    stop: &'static str,
+}
+
+impl FieldNames {
+    pub const CHAT: Self =
+        Self { output_limits: &["max_completion_tokens", "max_tokens"], output_tokens_min: 1, stop: "stop" };
+    pub const COMPLETIONS: Self = Self { output_tokens_min: 0, ..Self::CHAT };
+    pub const MESSAGES: Self =
+        Self { output_limits: &["max_tokens"], output_tokens_min: 1, stop: "stop_sequences" };
+    pub const RESPONSES: Self =
+        Self { output_limits: &["max_output_tokens"], output_tokens_min: 1, stop: "stop" };
+}
+
 /// The shared fields of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationOptions {
@@ -51,16 +71,16 @@ pub struct GenerationOptions {
 }
 
 impl GenerationOptions {
-    /// Reads the shared fields. `output_tokens_min` is the smallest output limit that the API accepts.
+    /// Reads the shared fields under their names in one API.
     ///
     /// # Errors
     /// A 400 that names the field.
-    pub fn read(fields: &Fields<'_>, model: &ModelProfile, output_tokens_min: u32) -> Result<Self, ApiError> {
+    pub fn read(fields: &Fields<'_>, model: &ModelProfile, names: &FieldNames) -> Result<Self, ApiError> {
         Ok(Self {
             sampling: sampling(fields, model)?,
             n: fields.integer("n", 1..=CHOICES_MAX as i64)?.unwrap_or(1) as u32,
-            output_tokens_max: output_tokens_max(fields, output_tokens_min)?,
-            stop: stops(fields)?,
+            output_tokens_max: output_tokens_max(fields, names)?,
+            stop: stops(fields, names.stop)?,
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
             cache_salt: cache_salt(fields)?,
             stream: fields.boolean("stream")?.unwrap_or(false),
@@ -130,16 +150,18 @@ fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
     }
 }
 
-fn output_tokens_max(fields: &Fields<'_>, minimum: u32) -> Result<Option<u32>, ApiError> {
-    let range = i64::from(minimum)..=i64::MAX;
-    let limit = fields.integer("max_completion_tokens", range.clone())?;
-    let older_name = fields.integer("max_tokens", range)?;
-    Ok(limit.or(older_name).map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)))
+fn output_tokens_max(fields: &Fields<'_>, names: &FieldNames) -> Result<Option<u32>, ApiError> {
+    let mut limit = None;
+    for name in names.output_limits {
+        let tokens = fields.integer(name, names.output_tokens_min..=i64::MAX)?;
+        limit = limit.or(tokens);
+    }
+    Ok(limit.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)))
 }
 
-fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
-    let path = fields.path("stop");
-    let Some(value) = fields.get("stop") else { return Ok(Vec::new()) };
+fn stops(fields: &Fields<'_>, name: &str) -> Result<Vec<String>, ApiError> {
+    let path = fields.path(name);
+    let Some(value) = fields.get(name) else { return Ok(Vec::new()) };
     let stops = match value {
         Value::String(stop) => vec![stop.clone()],
         Value::Array(stops) => stops

@@ -13,9 +13,10 @@ use axum::routing::{get, post};
 use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::auth::require_key;
 use super::error::{ApiError, ErrorCode};
 use super::service::{Service, random_id};
-use super::{chat, completions, health, models};
+use super::{chat, completions, cors, health, messages, models, responses, tokenize};
 use crate::runtime::engine::EngineError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -25,6 +26,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(super) struct RequestId(Arc<str>);
 
 impl RequestId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Logs a failed request; a fault of the server loudly.
     pub fn log(&self, stage: &str, error: &ApiError) {
         let (request_id, code) = (&*self.0, error.code.as_str());
@@ -63,9 +68,14 @@ pub(super) fn router(service: Arc<Service>) -> Router {
     let generation = Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/completions", post(completions::create))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_when_stopping));
-    Router::new()
+    let router = Router::new()
         .merge(generation)
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
         .route("/v1/models", get(models::list))
         // An id may hold slashes, as Hugging Face's do.
         .route("/v1/models/{*id}", get(models::retrieve))
@@ -74,8 +84,13 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .fallback(unknown_url)
         .method_not_allowed_fallback(unknown_method)
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn(identify))
-        .with_state(service)
+        .layer(from_fn_with_state(Arc::clone(&service), require_key));
+    // Around the keys: a browser asks without one what it may send, and must be told.
+    let router = match cors::layer(&service.config.cors_origins, REQUEST_ID) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.layer(from_fn(identify)).with_state(service)
 }
 
 /// Gives every request its id and logs its error.
@@ -85,9 +100,15 @@ async fn identify(mut request: Request, next: Next) -> Response {
         Err(error) => return error.into_response(),
     };
     request.extensions_mut().insert(id.clone());
+    let speaks_anthropic = request.uri().path().starts_with("/v1/messages");
     let mut response = next.run(request).await;
     if let Some(error) = response.extensions().get::<ApiError>() {
         id.log("request", error);
+        if speaks_anthropic {
+            let body = error.anthropic(&id.0).to_string();
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+            response = response.map(|_| Body::from(body));
+        }
     }
     let value = HeaderValue::from_str(&id.0).expect("the id is hexadecimal");
     response.headers_mut().insert(REQUEST_ID, value);

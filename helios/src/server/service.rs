@@ -1,15 +1,20 @@
 //! What all requests share: the engine handle, the model's text frontend, limits and identity.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Semaphore;
 
+use super::auth::ApiKey;
 use super::body::BufferedBody;
+use super::cors::CorsOrigin;
 use super::error::{ApiError, ErrorCode};
 use super::options::ZeroTemperature;
+use super::reading::Parsers;
+use super::responses::ResponseStore;
 use crate::core::contract::{BoundContract, Limits, SamplingDefaults};
+use crate::grammar::{GrammarCompiler, GrammarError, GrammarLimits, Vocabulary};
 use crate::ids::TokenId;
 use crate::runtime::engine::Engine;
 use crate::text::TextFrontend;
@@ -31,12 +36,21 @@ pub struct ServerConfig {
     pub body_idle_timeout: Duration,
     /// Within which a whole body must arrive.
     pub body_timeout: Duration,
-    /// Silence after which a stream gets a comment.
+    /// Silence after which a stream gets a sign of life.
     pub keepalive_interval: Duration,
+    /// What a request may take from its submission to its last token; `None` for as long as it takes.
+    pub request_timeout: Option<Duration>,
+    /// Conversations kept for `previous_response_id`, and their bytes together.
+    pub stored_responses_max: usize,
+    pub stored_bytes_max: usize,
     /// Requests that are parsed, rendered and tokenized at one time.
     pub preparations_max: usize,
     /// How long running requests may take to finish once the server stops.
     pub drain_timeout: Duration,
+    /// Keys of which requests must show one; none lets everybody in.
+    pub api_keys: Vec<ApiKey>,
+    /// Origins of web pages that may send requests.
+    pub cors_origins: Vec<CorsOrigin>,
 }
 
 impl Default for ServerConfig {
@@ -50,8 +64,13 @@ impl Default for ServerConfig {
             body_idle_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(120),
             keepalive_interval: Duration::from_secs(10),
+            request_timeout: None,
+            stored_responses_max: 1024,
+            stored_bytes_max: 64 << 20,
             preparations_max: 2,
             drain_timeout: Duration::from_secs(10),
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
         }
     }
 }
@@ -68,6 +87,8 @@ pub struct ModelProfile {
     pub sampling: SamplingDefaults,
     pub eos_tokens: Vec<TokenId>,
     pub zero_temperature: ZeroTemperature,
+    /// How the model writes tool calls and reasoning.
+    pub parsers: Parsers,
 }
 
 impl ModelProfile {
@@ -82,6 +103,7 @@ impl ModelProfile {
             sampling: contract.sampling.clone(),
             eos_tokens: contract.frontend.eos_tokens.clone(),
             zero_temperature,
+            parsers: (contract.frontend.tool_parser, contract.frontend.reasoning_parser),
         }
     }
 
@@ -110,6 +132,8 @@ pub struct Service {
     pub text: TextFrontend,
     pub model: ModelProfile,
     pub config: ServerConfig,
+    pub(super) responses: ResponseStore,
+    grammars: OnceLock<Result<GrammarCompiler, GrammarError>>,
     preparations: Arc<Semaphore>,
     pub(super) buffered_kibibytes: Arc<Semaphore>,
     stopping: AtomicBool,
@@ -121,6 +145,8 @@ impl Service {
             engine,
             text,
             model,
+            responses: ResponseStore::new(config.stored_responses_max, config.stored_bytes_max),
+            grammars: OnceLock::new(),
             preparations: Arc::new(Semaphore::new(config.preparations_max)),
             buffered_kibibytes: Arc::new(Semaphore::new(config.buffered_bytes_max >> 10)),
             config,
@@ -144,14 +170,29 @@ impl Service {
             return Err(ApiError::of(ErrorCode::InvalidValue, param, message));
         }
         if tokens.len() >= context {
+            // Agents of different houses look for different parts of this sentence.
             let message = format!(
-                "This model's maximum context length is {context} tokens, of which the output needs one, but the \
-                 prompt has {} tokens; shorten it.",
-                tokens.len()
+                "prompt is too long: {} tokens > {} maximum. This model's maximum context length is {context} \
+                 tokens, of which the output needs one; shorten the prompt.",
+                tokens.len(),
+                context - 1
             );
             return Err(ApiError::of(ErrorCode::ContextLengthExceeded, param, message));
         }
         Ok(())
+    }
+
+    /// What compiles constraints. The first request that needs it makes it, which takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// An internal one if the core's vocabulary cannot be used.
+    pub(super) fn grammars(&self) -> Result<&GrammarCompiler, GrammarError> {
+        let made = self.grammars.get_or_init(|| {
+            let tokens = self.model.limits.vocabulary;
+            let vocabulary = Vocabulary::new(&self.text.tokenizer, &self.model.eos_tokens, tokens);
+            GrammarCompiler::new(vocabulary, GrammarLimits::default())
+        });
+        made.as_ref().map_err(GrammarError::clone)
     }
 
     pub(super) fn stop(&self) {

@@ -1,7 +1,7 @@
 //! Server-sent events: a running request as a response body that is pulled, never pushed.
 //!
 //! The connection asks for the next event when it has sent the last, so a slow reader slows its own request alone. A
-//! stream ends with `[DONE]` or with an error event, never with both and never with neither.
+//! stream ends as its API ends streams or with an error event, never with both and never with neither.
 
 use std::collections::VecDeque;
 
@@ -9,28 +9,60 @@ use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use serde_json::Value;
 use tokio::time::timeout;
 
-use super::generate::{ChoiceEvent, Running, Usage};
+use super::answer::ChoiceEvent;
+use super::error::ApiError;
+use super::generate::Running;
 use super::routes::RequestId;
 
-/// How an API spells a request's events; each method returns the JSON of one chunk.
-pub(super) trait ChunkFormat: Send + 'static {
-    /// What comes before a choice's first event.
-    fn opening(&self, index: usize) -> Option<String>;
-    fn chunk(&self, running: &Running, index: usize, event: &ChoiceEvent) -> String;
-    fn usage(&self, usage: Usage) -> String;
+/// How an API spells a request's events.
+pub(super) trait StreamFormat: Send + 'static {
+    /// What comes before the first event.
+    fn open(&mut self, running: &Running, frames: &mut Frames);
+    /// One event of a choice.
+    fn event(&mut self, running: &Running, index: usize, event: ChoiceEvent, frames: &mut Frames);
+    /// What comes after the last event of all choices.
+    fn close(&mut self, running: &Running, frames: &mut Frames);
+    /// What comes in its place after a failure.
+    fn fail(&mut self, running: &Running, error: &ApiError, frames: &mut Frames);
+    /// What fills a silence.
+    fn keep_alive(&mut self, frames: &mut Frames);
+}
+
+/// Frames that are not sent yet.
+#[derive(Debug, Default)]
+pub(super) struct Frames(VecDeque<Bytes>);
+
+impl Frames {
+    /// A `data:` line alone. JSON escapes line breaks, so one line holds it.
+    pub fn data(&mut self, data: impl std::fmt::Display) {
+        self.0.push_back(Bytes::from(format!("data: {data}\n\n")));
+    }
+
+    /// An event under the name that its `type` gives it.
+    pub fn event(&mut self, event: &Value) {
+        let name = event["type"].as_str().expect("events have a type");
+        self.0.push_back(Bytes::from(format!("event: {name}\ndata: {event}\n\n")));
+    }
+
+    /// A comment, which clients skip.
+    pub fn comment(&mut self, text: &str) {
+        self.0.push_back(Bytes::from(format!(": {text}\n\n")));
+    }
+
+    /// Forgets what was written, for answers that are not streamed.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// Streams a request that the engine has admitted.
-pub(super) fn response(
-    running: Running,
-    format: impl ChunkFormat,
-    include_usage: bool,
-    id: RequestId,
-) -> Response {
-    let opening = (0..running.choices()).filter_map(|index| format.opening(index)).map(frame).collect();
-    let events = EventStream { running: Some(running), format, include_usage, id, frames: opening };
+pub(super) fn response(running: Running, mut format: impl StreamFormat, id: RequestId) -> Response {
+    let mut frames = Frames::default();
+    format.open(&running, &mut frames);
+    let events = EventStream { running: Some(running), format, id, frames };
     let body = stream::unfold(events, |mut events| async move {
         let frame = events.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frame), events))
@@ -47,41 +79,34 @@ struct EventStream<F> {
     /// `None` once the stream's last frame is queued.
     running: Option<Running>,
     format: F,
-    include_usage: bool,
     id: RequestId,
-    frames: VecDeque<Bytes>,
+    frames: Frames,
 }
 
-impl<F: ChunkFormat> EventStream<F> {
+impl<F: StreamFormat> EventStream<F> {
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(frame) = self.frames.pop_front() {
-            return Some(frame);
-        }
-        let running = self.running.as_mut()?;
-        let interval = running.service().config.keepalive_interval;
-        let Ok(event) = timeout(interval, running.next()).await else {
-            // A comment: clients skip it, and nothing between us and them takes the connection for dead.
-            return Some(Bytes::from_static(b": keepalive\n\n"));
-        };
-        match event {
-            Ok(Some((index, event))) => return Some(frame(self.format.chunk(running, index, &event))),
-            Ok(None) => {
-                if self.include_usage {
-                    self.frames.push_back(frame(self.format.usage(running.usage())));
+        loop {
+            if let Some(frame) = self.frames.0.pop_front() {
+                return Some(frame);
+            }
+            let running = self.running.as_mut()?;
+            let interval = running.service().config.keepalive_interval;
+            let Ok(event) = timeout(interval, running.next()).await else {
+                self.format.keep_alive(&mut self.frames);
+                continue;
+            };
+            match event {
+                Ok(Some((index, event))) => {
+                    self.format.event(running, index, event, &mut self.frames);
+                    continue;
                 }
-                self.frames.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+                Ok(None) => self.format.close(running, &mut self.frames),
+                Err(error) => {
+                    self.id.log("stream", &error);
+                    self.format.fail(running, &error, &mut self.frames);
+                }
             }
-            Err(error) => {
-                self.id.log("stream", &error);
-                self.frames.push_back(frame(error.body()));
-            }
+            self.running = None;
         }
-        self.running = None;
-        self.frames.pop_front()
     }
-}
-
-fn frame(json: String) -> Bytes {
-    // JSON escapes line breaks, so one `data:` line holds it.
-    Bytes::from(format!("data: {json}\n\n"))
 }

@@ -7,8 +7,8 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
     pub text: String,
-    /// A stop string is complete: nothing may follow.
-    pub stopped: bool,
+    /// The stop string that is complete: nothing may follow.
+    pub stop: Option<String>,
 }
 
 /// Looks for stop strings in one sequence's text.
@@ -31,12 +31,12 @@ impl StopMatcher {
     /// Takes the next chunk of text.
     pub fn push(&mut self, chunk: &str) -> Released {
         self.held.push_str(chunk);
-        if let Some(start) = self.first_stop() {
+        if let Some((start, stop)) = self.first_stop() {
             self.held.truncate(start);
-            return Released { text: std::mem::take(&mut self.held), stopped: true };
+            return Released { text: std::mem::take(&mut self.held), stop: Some(stop) };
         }
         let kept = self.held.split_off(self.held.len() - self.undecided_bytes());
-        Released { text: std::mem::replace(&mut self.held, kept), stopped: false }
+        Released { text: std::mem::replace(&mut self.held, kept), stop: None }
     }
 
     /// Ends the text: what was held back did not become a stop string.
@@ -44,13 +44,13 @@ impl StopMatcher {
         self.held
     }
 
-    /// Where the first complete stop string starts.
-    fn first_stop(&self) -> Option<usize> {
+    /// Where the first complete stop string starts, and which it is.
+    fn first_stop(&self) -> Option<(usize, String)> {
         let found = self.stops.iter().filter_map(|stop| {
             let start = self.held.find(stop.as_str())?;
-            Some((start + stop.len(), start))
+            Some((start + stop.len(), start, stop))
         });
-        found.min().map(|(_, start)| start)
+        found.min().map(|(_, start, stop)| (start, stop.clone()))
     }
 
     /// Length of the longest suffix that begins a stop string.
@@ -88,7 +88,9 @@ mod tests {
         for chunk in chunks {
             let released = matcher.push(chunk);
             shown.push_str(&released.text);
-            if released.stopped {
+            if let Some(stop) = released.stop {
+                let through = shown.clone() + &stop;
+                assert!(chunks.concat().starts_with(&through), "{stop:?} follows {shown:?}");
                 return (shown, true);
             }
         }
@@ -122,7 +124,7 @@ mod tests {
                 let released = matcher.push(&character.to_string());
                 shown.push_str(&released.text);
                 prop_assert!(answer.starts_with(&shown));
-                if released.stopped {
+                if released.stop.is_some() {
                     break;
                 }
             }
@@ -132,8 +134,11 @@ mod tests {
     #[test]
     fn only_what_can_become_a_stop_is_held() {
         let mut matcher = StopMatcher::new(vec!["</end>".to_owned()]);
-        assert_eq!(matcher.push("a < b </e"), Released { text: "a < b ".to_owned(), stopped: false });
-        assert_eq!(matcher.push("m> "), Released { text: "</em> ".to_owned(), stopped: false });
-        assert_eq!(matcher.push("x</end>y"), Released { text: "x".to_owned(), stopped: true });
+        assert_eq!(matcher.push("a < b </e"), Released { text: "a < b ".to_owned(), stop: None });
+        assert_eq!(matcher.push("m> "), Released { text: "</em> ".to_owned(), stop: None });
+        assert_eq!(
+            matcher.push("x</end>y"),
+            Released { text: "x".to_owned(), stop: Some("</end>".to_owned()) }
+        );
     }
 }

@@ -1,10 +1,15 @@
 //! The server through real sockets, with a scripted engine at the other end of the handle.
 
+mod access;
 mod chat;
 mod completions;
+mod constraint;
 mod lifecycle;
 mod limits;
+mod messages;
 mod refusals;
+mod responses;
+mod tools;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,8 +26,9 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::Ended;
 use super::options::ZeroTemperature;
+use super::reading::Parsers;
 use super::service::{ModelProfile, ServerConfig, Service};
-use crate::core::contract::{Limits, SamplingDefaults};
+use crate::core::contract::{Limits, ReasoningParser, SamplingDefaults, ToolParser};
 use crate::ids::TokenId;
 use crate::runtime::engine::{
     EngineCommand, EngineError, EngineLimits, EngineReceiver, FinishReason, GenerationEvent,
@@ -40,9 +46,15 @@ pub(super) const CONTEXT: u32 = 512;
 
 const TEMPLATE: &str = "{% if tools %}[tools {{ tools | tojson }}]{% endif %}\
     {% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
+    {%- if m.reasoning_content %}[thought {{ m.reasoning_content }}]{% endif %}\
     {%- for c in m.tool_calls or [] %}[call {{ c.function.arguments | tojson }}]{% endfor %}<|im_end|>\n{% endfor %}\
     {% if refuse %}{{ raise_exception('not like this') }}{% endif %}\
+    {% if reasoning_effort %}[effort {{ reasoning_effort }}]{% endif %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// How the scripted model writes what it calls and thinks.
+const NO_PARSERS: Parsers = (ToolParser::None, ReasoningParser::None);
+pub(super) const PARSERS: Parsers = (ToolParser::HermesJson, ReasoningParser::ThinkTags);
 
 /// What the scripted engine does for a request, in order.
 #[derive(Clone, Debug)]
@@ -82,15 +94,31 @@ impl TestServer {
         Self::with_config(quick_config(), ZeroTemperature::Reject, script).await
     }
 
+    /// A server whose model writes tool calls and reasoning.
+    pub async fn with_parsers(
+        script: impl Fn(&GenerationRequest) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        Self::serving(quick_config(), ZeroTemperature::Reject, PARSERS, script).await
+    }
+
     pub async fn with_config(
         config: ServerConfig,
         zero_temperature: ZeroTemperature,
         script: impl Fn(&GenerationRequest) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
+        Self::serving(config, zero_temperature, NO_PARSERS, script).await
+    }
+
+    pub async fn serving(
+        config: ServerConfig,
+        zero_temperature: ZeroTemperature,
+        parsers: Parsers,
+        script: impl Fn(&GenerationRequest) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let cancelled = Arc::new(AtomicUsize::new(0));
         let service =
-            service(config, zero_temperature, requests.clone(), cancelled.clone(), Arc::new(script));
+            service(config, zero_temperature, parsers, requests.clone(), cancelled.clone(), Arc::new(script));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -176,6 +204,7 @@ pub(super) fn quick_config() -> ServerConfig {
 pub(super) fn service(
     config: ServerConfig,
     zero_temperature: ZeroTemperature,
+    parsers: Parsers,
     requests: Arc<Mutex<Vec<GenerationRequest>>>,
     cancelled: Arc<AtomicUsize>,
     script: Arc<Script>,
@@ -210,6 +239,7 @@ pub(super) fn service(
         },
         eos_tokens: vec![IM_END],
         zero_temperature,
+        parsers,
     };
     Service::new(engine, text, model, config)
 }
@@ -334,9 +364,16 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// The payloads of a stream's events.
+    /// The payloads of a stream's events; a named event's name is its type.
     pub fn events(&self) -> Vec<Value> {
-        let payloads = self.body.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
+        let payloads = self.body.split("\n\n").filter_map(|frame| match frame.strip_prefix("event: ") {
+            None => frame.strip_prefix("data: "),
+            Some(named) => {
+                let (name, payload) = named.split_once("\ndata: ").expect("a named event has data");
+                assert!(payload.contains(&format!("\"type\":\"{name}\"")), "{frame}");
+                Some(payload)
+            }
+        });
         payloads
             .filter(|payload| *payload != "[DONE]")
             .map(|payload| serde_json::from_str(payload).unwrap())
@@ -349,6 +386,21 @@ impl Reply {
         self.body
             .replace(first["id"].as_str().unwrap(), "ID")
             .replace(&format!("\"created\":{}", first["created"]), "\"created\":0")
+    }
+
+    /// The types of a stream's events.
+    pub fn event_types(&self) -> Vec<String> {
+        self.events().iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Checks Anthropic's error envelope.
+    #[track_caller]
+    pub fn assert_anthropic_error(&self, status: u16, kind: &str) {
+        assert_eq!(self.status, status, "{}", self.body);
+        let body = self.json();
+        assert_eq!((&body["type"], &body["error"]["type"]), (&"error".into(), &kind.into()), "{}", self.body);
+        assert!(!body["error"]["message"].as_str().unwrap().is_empty());
+        assert_eq!(body["request_id"], self.headers["x-request-id"].as_str());
     }
 
     /// Checks the error envelope.

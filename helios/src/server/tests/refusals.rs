@@ -12,6 +12,15 @@ use super::*;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
+const PATHS: &[&str] = &[
+    CHAT,
+    COMPLETIONS,
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+];
 
 /// Changes to a valid chat body, the code that they are refused with, and the field that is named.
 #[rustfmt::skip]
@@ -64,9 +73,16 @@ const CHAT_CASES: &[(&str, &str, &str)] = &[
     (r#"{"logprobs": 1}"#, "invalid_type", "logprobs"),
     (r#"{"top_logprobs": 2}"#, "invalid_value", "top_logprobs"),
     (r#"{"logprobs": true, "top_logprobs": 21}"#, "invalid_value", "top_logprobs"),
-    (r#"{"response_format": {"type": "json_object"}}"#, "unsupported_parameter", "response_format"),
+    (r#"{"response_format": "json_object"}"#, "invalid_type", "response_format"),
     (r#"{"modalities": ["text", "audio"]}"#, "unsupported_parameter", "modalities"),
+    (r#"{"messages": [{"role": "assistant", "content": "x", "reasoning_content": 1}]}"#, "invalid_type", "messages[0].reasoning_content"),
+    (r#"{"reasoning_effort": 1}"#, "invalid_type", "reasoning_effort"),
+    (r#"{"parallel_tool_calls": 1}"#, "invalid_type", "parallel_tool_calls"),
     (r#"{"tools": [1]}"#, "invalid_type", "tools[0]"),
+    (r#"{"tools": [{"function": {"name": "f", "strict": true}}]}"#, "unsupported_parameter", "tools[0].function.strict"),
+    (r#"{"tool_choice": "sometimes"}"#, "invalid_value", "tool_choice"),
+    (r#"{"tool_choice": {"type": "custom"}}"#, "unsupported_parameter", "tool_choice"),
+    (r#"{"tool_choice": {"function": {}}}"#, "missing_required_parameter", "tool_choice.function.name"),
     (r#"{"tools": [{}], "tool_choice": "required"}"#, "unsupported_parameter", "tool_choice"),
     (r#"{"continue_final_message": true}"#, "invalid_value", "continue_final_message"),
     (r#"{"continue_final_message": true, "add_generation_prompt": true}"#, "invalid_value", "continue_final_message"),
@@ -262,8 +278,27 @@ fn any_json() -> impl Strategy<Value = Value> {
         (-3i64..130).prop_map(Value::from),
         (-1.0..3.0f64).prop_map(Value::from),
         "\\PC{0,8}".prop_map(Value::from),
-        prop::sample::select(vec!["user", "assistant", "tool", "text", "tiny", "auto", "function"])
-            .prop_map(Value::from),
+        prop::sample::select(vec![
+            "user",
+            "assistant",
+            "tool",
+            "text",
+            "tiny",
+            "auto",
+            "function",
+            "tool_use",
+            "tool_result",
+            "thinking",
+            "required",
+            "function_call",
+            "function_call_output",
+            "reasoning",
+            "namespace",
+            "input_text",
+            "image",
+            "any",
+        ])
+        .prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
@@ -274,15 +309,17 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 fn field() -> impl Strategy<Value = String> {
-    let names = "role content type text tool_calls function arguments name include_usage 5 messages prompt";
-    prop::sample::select(names.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    let names = "role content type text tool_calls function arguments name include_usage 5 messages prompt \
+        thinking tool_use_id id call_id output input is_error input_schema tools";
+    prop::sample::select(names.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
 }
 
 fn any_body() -> impl Strategy<Value = Value> {
     let names = "model messages prompt n stop seed max_tokens max_completion_tokens temperature top_k top_p min_p \
         repetition_penalty presence_penalty frequency_penalty logit_bias logprobs top_logprobs stream \
         stream_options ignore_eos cache_salt echo suffix add_generation_prompt continue_final_message \
-        chat_template_kwargs tools tool_choice response_format modalities audio best_of add_special_tokens x";
+        chat_template_kwargs tools tool_choice response_format modalities audio best_of add_special_tokens x \
+        input instructions store previous_response_id text reasoning system stop_sequences thinking output_config tokens";
     let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
     let messages = prop::collection::vec(
         prop::collection::hash_map(field(), any_json(), 0..4).prop_map(Value::from_iter),
@@ -290,8 +327,8 @@ fn any_body() -> impl Strategy<Value = Value> {
     )
     .prop_map(Value::from);
     let base = prop_oneof![
-        Just(json!({"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"})),
-        messages.prop_map(|messages| json!({"messages": messages, "prompt": "Hi"})),
+        Just(json!({"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "input": "Hi"})),
+        messages.prop_map(|messages| json!({"messages": messages, "prompt": "Hi", "input": messages})),
     ];
     (base, prop::collection::hash_map(prop::sample::select(names), any_json(), 0..6)).prop_map(
         |(mut body, changes)| {
@@ -311,20 +348,20 @@ fn no_json_body_is_a_fault_of_the_server() {
     let service = service(
         quick_config(),
         ZeroTemperature::Reject,
+        PARSERS,
         Arc::default(),
         Arc::new(AtomicUsize::new(0)),
         script,
     );
     let router = super::super::routes::router(service);
     let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
-    proptest!(ProptestConfig::with_cases(600), |(body in any_body(), chat in any::<bool>())| {
-        let path = if chat { CHAT } else { COMPLETIONS };
+    proptest!(ProptestConfig::with_cases(1000), |(body in any_body(), path in prop::sample::select(PATHS))| {
         let request = Request::post(path).header("content-type", "application/json");
         let request = request.body(Body::from(body.to_string())).unwrap();
         let response = runtime.block_on(router.clone().oneshot(request)).unwrap();
         let status = response.status().as_u16();
         seen.borrow_mut().insert(status);
-        prop_assert!(matches!(status, 200 | 400 | 404), "{} for {}", status, body);
+        prop_assert!(matches!(status, 200 | 400 | 404 | 422), "{} for {} at {}", status, body, path);
         let bytes = runtime.block_on(axum::body::to_bytes(response.into_body(), 1 << 24)).unwrap();
         prop_assert!(!bytes.is_empty());
     });

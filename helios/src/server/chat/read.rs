@@ -1,18 +1,20 @@
-//! A conversation as a chat template takes it, from the API's `messages` and `tools`.
+//! Reading chat completions' `messages`, `tools` and `tool_choice`.
 //!
 //! Content becomes one text (parts are joined by line feeds), `developer` becomes `system`, and a tool call's arguments
 //! become the object that they spell. All other fields pass through, because templates read more than this server does.
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
-use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::super::conversation::{ToolSelection, check_strict, set_reasoning, spelled_arguments};
+use super::super::error::ApiError;
+use super::super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use crate::parse::ToolChoice;
 
 /// Reads `messages`.
 ///
 /// # Errors
 /// A 400 that names the field.
-pub(super) fn read_messages(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
+pub(in crate::server) fn read_messages(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let messages = fields.array("messages")?.ok_or_else(|| missing("messages"))?;
     if messages.is_empty() {
         return Err(invalid("messages", "there must be at least one message"));
@@ -20,24 +22,45 @@ pub(super) fn read_messages(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError>
     messages.iter().enumerate().map(|(index, message)| read_message(message, index)).collect()
 }
 
-/// Reads `tools`; `None` if there are none to render.
+/// Reads `tools`.
 ///
 /// # Errors
-/// A 400 that names the field, also for a `tool_choice` that would have to be enforced.
-pub(super) fn read_tools<'a>(fields: &Fields<'a>) -> Result<Option<&'a [Value]>, ApiError> {
-    let tools = fields.array("tools")?.filter(|tools| !tools.is_empty());
-    for (index, tool) in tools.unwrap_or_default().iter().enumerate() {
-        if !tool.is_object() {
-            return Err(wrong_type(&format!("tools[{index}]"), "an object", tool));
+/// A 400 that names the field.
+pub(in crate::server) fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
+    let tools = fields.array("tools")?.unwrap_or_default();
+    for (index, tool) in tools.iter().enumerate() {
+        let tool = Fields::at(tool, format!("tools[{index}]"))?;
+        if let Some(function) = tool.object("function")? {
+            function.string("name")?;
+            check_strict(function.boolean("strict")?, &function.path("strict"))?;
         }
     }
+    Ok(tools.to_vec())
+}
+
+/// Reads `tool_choice`.
+///
+/// # Errors
+/// A 400 that names the field.
+pub(super) fn read_tool_choice(fields: &Fields<'_>) -> Result<ToolSelection, ApiError> {
     match fields.get("tool_choice") {
-        None => Ok(tools),
-        Some(Value::String(choice)) if choice == "auto" => Ok(tools),
-        Some(Value::String(choice)) if choice == "none" => Ok(None),
-        Some(_) => {
-            let reason = "the model's answers are not read for tool calls, so none can be required; use 'auto' or 'none'";
-            Err(unsupported("tool_choice", reason))
+        None => Ok(ToolSelection::Of(ToolChoice::Auto)),
+        Some(Value::String(choice)) => match choice.as_str() {
+            "none" => Ok(ToolSelection::None),
+            "auto" => Ok(ToolSelection::Of(ToolChoice::Auto)),
+            "required" => Ok(ToolSelection::Of(ToolChoice::Required)),
+            other => {
+                let requirement = format!("'{other}' is not one of 'none', 'auto' and 'required'");
+                Err(invalid("tool_choice", &requirement))
+            }
+        },
+        Some(choice) => {
+            let choice = Fields::at(choice, "tool_choice".to_owned())?;
+            let Some(function) = choice.object("function")? else {
+                return Err(unsupported("tool_choice", "as an object it names a function"));
+            };
+            let name = function.string("name")?.ok_or_else(|| missing(&function.path("name")))?;
+            Ok(ToolSelection::Of(ToolChoice::Named(name.to_owned())))
         }
     }
 }
@@ -72,7 +95,12 @@ fn read_message(message: &Value, index: usize) -> Result<Value, ApiError> {
         });
         normal.insert("tool_calls".to_owned(), Value::Array(calls.collect::<Result<_, _>>()?));
     }
-    Ok(Value::Object(normal))
+    let mut normal = Value::Object(normal);
+    if role == "assistant" {
+        let reasoning = fields.string("reasoning_content")?.or(fields.string("reasoning")?);
+        set_reasoning(&mut normal, reasoning.unwrap_or_default().to_owned());
+    }
+    Ok(normal)
 }
 
 fn read_content(content: &Value, path: &str) -> Result<String, ApiError> {
@@ -102,11 +130,7 @@ fn read_tool_call(call: &Value, path: String) -> Result<Value, ApiError> {
     let fields = Fields::at(call, path)?;
     let Some(function) = fields.object("function")? else { return Ok(call.clone()) };
     let Some(Value::String(spelled)) = function.get("arguments") else { return Ok(call.clone()) };
-    let arguments: Value = match serde_json::from_str(spelled) {
-        _ if spelled.trim().is_empty() => Value::Object(Map::new()),
-        Ok(arguments @ Value::Object(_)) => arguments,
-        _ => return Err(invalid(&function.path("arguments"), "it must spell a JSON object")),
-    };
+    let arguments = spelled_arguments(spelled, &function.path("arguments"))?;
     let mut call = call.clone();
     call["function"]["arguments"] = arguments;
     Ok(call)

@@ -1,0 +1,131 @@
+//! Tools and `tool_choice` of the responses API, and the names that the model sees.
+//!
+//! A namespace groups tools whose names are only unique within it, and a call comes back with both names. Models know one
+//! name a tool, so they see `namespace__name`. Hosted tools are skipped: nothing here could run them.
+
+use serde_json::{Value, json};
+
+use super::super::conversation::{ToolSelection, check_strict};
+use super::super::error::ApiError;
+use super::super::fields::{Fields, invalid, missing};
+use crate::parse::ToolChoice;
+
+/// The tools of a request, under the names that the model sees.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToolNames {
+    /// In the shape that templates take.
+    definitions: Vec<Value>,
+    namespaced: Vec<Namespaced>,
+}
+
+#[derive(Clone, Debug)]
+struct Namespaced {
+    shown: String,
+    namespace: String,
+    name: String,
+}
+
+impl ToolNames {
+    /// Reads `tools`.
+    ///
+    /// # Errors
+    /// A 400 that names the field.
+    pub fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let mut names = Self::default();
+        for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+            let tool = Fields::at(tool, format!("tools[{index}]"))?;
+            match tool.string("type")? {
+                Some("function") => names.add(&tool, None)?,
+                Some("namespace") => names.add_namespace(&tool)?,
+                _ => {}
+            }
+        }
+        Ok(names)
+    }
+
+    pub fn definitions(&self) -> Vec<Value> {
+        self.definitions.clone()
+    }
+
+    /// The name that the model sees.
+    pub fn shown(namespace: Option<&str>, name: &str) -> String {
+        match namespace {
+            None | Some("") => name.to_owned(),
+            Some(namespace) => format!("{namespace}__{name}"),
+        }
+    }
+
+    /// Writes the names of a call into its item, as the client knows them.
+    pub fn name_item(&self, item: &mut Value, shown: &str) {
+        match self.namespaced.iter().find(|tool| tool.shown == shown) {
+            None => item["name"] = shown.into(),
+            Some(tool) => {
+                item["name"] = tool.name.as_str().into();
+                item["namespace"] = tool.namespace.as_str().into();
+            }
+        }
+    }
+
+    /// Reads `tool_choice`.
+    ///
+    /// # Errors
+    /// A 400 that names the field.
+    pub fn read_choice(&self, fields: &Fields<'_>) -> Result<ToolSelection, ApiError> {
+        let choice = match fields.get("tool_choice") {
+            None => return Ok(ToolSelection::Of(ToolChoice::Auto)),
+            Some(Value::String(choice)) => return read_mode(choice, "tool_choice"),
+            Some(choice) => Fields::at(choice, "tool_choice".to_owned())?,
+        };
+        match choice.string("type")? {
+            Some("function") => {
+                let name = choice.string("name")?.ok_or_else(|| missing(&choice.path("name")))?;
+                let shown = Self::shown(choice.string("namespace")?, name);
+                Ok(ToolSelection::Of(ToolChoice::Named(shown)))
+            }
+            // Which of the tools are allowed is advice that changes no definition, so that prompts keep their prefix.
+            Some("allowed_tools") => read_mode(choice.string("mode")?.unwrap_or("auto"), "tool_choice.mode"),
+            _ => Err(invalid("tool_choice.type", "it must be 'function' or 'allowed_tools'")),
+        }
+    }
+
+    fn add_namespace(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
+        let namespace = fields.string("name")?.ok_or_else(|| missing(&fields.path("name")))?;
+        for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+            let tool = Fields::at(tool, format!("{}[{index}]", fields.path("tools")))?;
+            if tool.string("type")?.is_none_or(|kind| kind == "function") {
+                self.add(&tool, Some(namespace))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, fields: &Fields<'_>, namespace: Option<&str>) -> Result<(), ApiError> {
+        let name = fields.string("name")?.ok_or_else(|| missing(&fields.path("name")))?;
+        check_strict(fields.boolean("strict")?, &fields.path("strict"))?;
+        let shown = Self::shown(namespace, name);
+        let mut function = json!({"name": shown});
+        for field in ["description", "parameters"] {
+            if let Some(value) = fields.get(field) {
+                function[field] = value.clone();
+            }
+        }
+        self.definitions.push(json!({"type": "function", "function": function}));
+        if let Some(namespace) = namespace {
+            self.namespaced.push(Namespaced {
+                shown,
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn read_mode(mode: &str, path: &str) -> Result<ToolSelection, ApiError> {
+    match mode {
+        "none" => Ok(ToolSelection::None),
+        "auto" => Ok(ToolSelection::Of(ToolChoice::Auto)),
+        "required" => Ok(ToolSelection::Of(ToolChoice::Required)),
+        other => Err(invalid(path, &format!("'{other}' is not one of 'none', 'auto' and 'required'"))),
+    }
+}

@@ -1,0 +1,88 @@
+//! `POST /tokenize` and `POST /detokenize`, in vLLM's shape.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, ErrorCode};
+use super::fields::{Fields, missing, wrong_type};
+use super::routes::Json;
+use super::service::Service;
+use super::{body, chat};
+use crate::ids::TokenId;
+use crate::text::SpecialTokens;
+
+/// The tokens of a `prompt`, or of the prompt that `messages` make.
+pub(super) async fn tokenize(
+    State(service): State<Arc<Service>>,
+    request: Request<Body>,
+) -> Result<Json, ApiError> {
+    let body = body::read(&service, request).await?;
+    let answer = service
+        .prepare(body, |service, body| {
+            let body = Json::parse(body)?;
+            let fields = Fields::root(&body)?;
+            service.model.check_name(fields.string("model")?)?;
+            let tokens = tokens(service, &fields)?;
+            let names = fields.boolean("return_token_strs")?.unwrap_or(false).then(|| {
+                let name =
+                    |&token| String::from_utf8_lossy(&service.text.tokenizer.piece(token).bytes).into_owned();
+                tokens.iter().map(name).collect::<Vec<String>>()
+            });
+            Ok(json!({
+                "count": tokens.len(),
+                "max_model_len": service.model.limits.context_tokens_max,
+                "tokens": tokens.iter().map(|token| token.0).collect::<Vec<u32>>(),
+                "token_strs": names,
+            }))
+        })
+        .await?;
+    Ok(Json(answer.to_string()))
+}
+
+/// The text of `tokens`.
+pub(super) async fn detokenize(
+    State(service): State<Arc<Service>>,
+    request: Request<Body>,
+) -> Result<Json, ApiError> {
+    let body = body::read(&service, request).await?;
+    let text = service
+        .prepare(body, |service, body| {
+            let body = Json::parse(body)?;
+            let fields = Fields::root(&body)?;
+            service.model.check_name(fields.string("model")?)?;
+            let tokens = fields.array("tokens")?.ok_or_else(|| missing("tokens"))?;
+            let tokens =
+                tokens.iter().map(|token| read_token(service, token)).collect::<Result<Vec<_>, _>>()?;
+            Ok(service.text.tokenizer.decode(&tokens))
+        })
+        .await?;
+    Ok(Json(json!({"prompt": text}).to_string()))
+}
+
+fn tokens(service: &Service, fields: &Fields<'_>) -> Result<Vec<TokenId>, ApiError> {
+    if fields.get("messages").is_some() {
+        return chat::read_conversation(service, fields)?.tokens(service);
+    }
+    let prompt = fields.string("prompt")?.ok_or_else(|| missing("prompt"))?;
+    let special = match fields.boolean("add_special_tokens")? {
+        Some(false) => SpecialTokens::AsWritten,
+        _ => SpecialTokens::Add,
+    };
+    service.text.tokenizer.encode(prompt, special).map_err(|error| ApiError::tokenizing("prompt", &error))
+}
+
+fn read_token(service: &Service, id: &Value) -> Result<TokenId, ApiError> {
+    let vocabulary = service.model.limits.vocabulary;
+    if !id.is_i64() && !id.is_u64() {
+        return Err(wrong_type("tokens", "an array of token ids", id));
+    }
+    let token = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| id < vocabulary);
+    token.map(TokenId).ok_or_else(|| {
+        let message = format!("Invalid value for 'tokens': {id} is not a token id below {vocabulary}.");
+        ApiError::of(ErrorCode::InvalidValue, "tokens", message)
+    })
+}

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use helios::server::{ApiKey, CorsOrigin};
 use helios::tiers::{DiskOptions, TierOptions};
+
+use crate::error::RunError;
 
 /// What the prefix cache may take of a disk where the user names only the folder.
 const PREFIX_CACHE_DISK_BYTES: u64 = 10 << 30;
@@ -58,6 +61,19 @@ pub struct RunOptions {
     /// How long running requests may take to finish once the server is told to stop.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=3_600_000))]
     pub drain_timeout_ms: u64,
+    /// Key that requests must show, as a bearer token or in `x-api-key`. Other users of this machine can see a command line; the
+    /// variable and --api-key-file they cannot.
+    #[arg(long, value_name = "KEY", env = "FLARE_API_KEY", hide_env_values = true, value_parser = parse_key)]
+    pub api_key: Option<ApiKey>,
+    /// File with such keys, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Origin of web pages that may send requests, or * for all; repeatable. Default: none.
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
+    pub cors_origins: Vec<CorsOrigin>,
+    /// What one request may take. Default: as long as it takes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    pub request_timeout_ms: Option<u64>,
     /// Name that clients see. Default: the core's own.
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
@@ -69,6 +85,26 @@ pub struct RunOptions {
 impl RunOptions {
     pub fn drain_timeout(&self) -> Duration {
         Duration::from_millis(self.drain_timeout_ms)
+    }
+
+    pub fn request_timeout(&self) -> Option<Duration> {
+        self.request_timeout_ms.map(Duration::from_millis)
+    }
+
+    /// The keys of all sources.
+    pub fn api_keys(&self) -> Result<Vec<ApiKey>, RunError> {
+        let mut keys: Vec<ApiKey> = self.api_key.iter().cloned().collect();
+        if let Some(file) = &self.api_key_file {
+            let wrong = |reason: String| RunError::Keys { file: file.clone(), reason };
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let count = keys.len();
+            keys.extend(lines.map(ApiKey::new));
+            if keys.len() == count {
+                return Err(wrong("there are none in it".to_owned()));
+            }
+        }
+        Ok(keys)
     }
 
     /// Where copies of what the prefix cache holds are kept; `None` turns the whole prefix cache off.
@@ -94,6 +130,14 @@ pub enum LogFormat {
     #[default]
     Text,
     Json,
+}
+
+/// An empty key is a variable that somebody forgot to set, and would let everybody in.
+fn parse_key(text: &str) -> Result<ApiKey, String> {
+    match text.trim() {
+        "" => Err("a key must not be empty".to_owned()),
+        key => Ok(ApiKey::new(key)),
+    }
 }
 
 /// Bytes that a size names: a number and, after it, nothing, B, or a decimal (KB) or binary (KiB) unit.
@@ -177,6 +221,40 @@ mod tests {
             (&["--prefix-cache-memory", "much"], ValueValidation),
         ] {
             assert_eq!(prefix_cache(arguments), Err(kind), "{arguments:?}");
+        }
+    }
+
+    fn options(arguments: &[&str]) -> Result<RunOptions, clap::Error> {
+        let arguments = ["flare", "run", "core"].iter().chain(arguments);
+        let Command::Run(options) = Cli::try_parse_from(arguments)?.command;
+        Ok(options)
+    }
+
+    #[test]
+    fn keys_come_from_the_command_line_and_a_file_and_are_not_shown() {
+        assert!(options(&["--api-key", " "]).is_err());
+        let folder = std::env::temp_dir().join(format!("flare-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("keys");
+        std::fs::write(&file, "first\n\n second \n").unwrap();
+        let path = file.to_str().unwrap();
+        let both = options(&["--api-key", "third", "--api-key-file", path]).unwrap();
+        assert!(!format!("{both:?}").contains("third"));
+        let keys = both.api_keys().unwrap();
+        assert_eq!(keys, ["third", "first", "second"].map(ApiKey::new));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(options(&["--api-key-file", path]).unwrap().api_keys().is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(options(&["--api-key-file", path]).unwrap().api_keys().is_err());
+    }
+
+    #[test]
+    fn origins_are_origins() {
+        for origin in ["*", "https://example.org", "http://localhost:3000"] {
+            assert_eq!(options(&["--cors-origin", origin]).unwrap().cors_origins.len(), 1);
+        }
+        for text in ["example.org", "https://example.org/", "https://"] {
+            assert!(options(&["--cors-origin", text]).is_err(), "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use helios::memory::LoadError;
 use helios::runtime::worker::WorkerError;
@@ -18,6 +19,8 @@ pub enum RunError {
     Worker(#[from] WorkerError),
     #[error("cannot listen on {address}: {error}; choose another with --host and --port")]
     Listen { address: SocketAddr, error: io::Error },
+    #[error("the keys in {} cannot be read: {reason}", file.display())]
+    Keys { file: PathBuf, reason: String },
     #[error("the system refused what serving needs: {0}")]
     System(#[from] io::Error),
     #[error("the model thread did not end within the drain time")]
@@ -32,7 +35,7 @@ impl RunError {
             Self::Load(LoadError::Memory(_)) => 4,
             Self::Load(_) | Self::Frontend(_) | Self::Worker(_) => 3,
             Self::Listen { .. } => 5,
-            Self::System(_) | Self::Stuck => 1,
+            Self::Keys { .. } | Self::System(_) | Self::Stuck => 1,
         }
     }
 }

@@ -22,6 +22,7 @@ const WORKERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves until a signal. Returns once every thread has ended.
 pub fn run(options: RunOptions) -> Result<(), RunError> {
+    let api_keys = options.api_keys()?;
     let mut clock = StartClock::start();
     let LoadedCore { contract, assets, executor, digest, memory } =
         load(&options.core, &MemoryOptions { limit_bytes: options.memory })?;
@@ -44,7 +45,13 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
         cli::ZeroTemperature::Top1 => ZeroTemperature::Top1,
     };
     let model = ModelProfile::new(&contract, options.served_model_name.clone(), zero_temperature);
-    let config = ServerConfig { drain_timeout: options.drain_timeout(), ..ServerConfig::default() };
+    let config = ServerConfig {
+        drain_timeout: options.drain_timeout(),
+        request_timeout: options.request_timeout(),
+        api_keys,
+        cors_origins: options.cors_origins.clone(),
+        ..ServerConfig::default()
+    };
     eprintln!("{memory}");
 
     let runtime = socket_runtime(config.preparations_max)?;

@@ -8,12 +8,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
 use crate::grammar::Constraint;
 use crate::ids::{RequestId, TokenId};
 use crate::tiers::{StatsReader, TierStats};
+
+use super::clock::now;
+use super::metrics::EngineHistograms;
 
 /// Commands beside submissions that the queue has room for.
 const CONTROL_COMMANDS_MAX: usize = 8;
@@ -40,22 +44,30 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
     let capacity = limits.waiting_max as usize + CONTROL_COMMANDS_MAX;
     let (command_sender, command_receiver) = mpsc::channel(capacity);
     let (stats_sender, stats_receiver) = watch::channel(EngineStats::default());
+    let histograms = Arc::new(EngineHistograms::default());
     let failure = Arc::new(OnceLock::new());
     let tiers = Arc::new(OnceLock::new());
     let waker = command_sender.downgrade();
     let engine = Engine {
         commands: command_sender,
         stats: stats_receiver,
+        histograms: Arc::clone(&histograms),
         failure: Arc::clone(&failure),
         tiers: Arc::clone(&tiers),
         waiting: Arc::new(AtomicU32::new(0)),
         ids: Arc::new(AtomicU64::new(1)),
         limits,
     };
-    (
-        engine,
-        EngineReceiver { commands: command_receiver, stats: stats_sender, limits, waker, tiers, failure },
-    )
+    let receiver = EngineReceiver {
+        commands: command_receiver,
+        stats: stats_sender,
+        histograms,
+        limits,
+        waker,
+        tiers,
+        failure,
+    };
+    (engine, receiver)
 }
 
 /// A cheap, cloneable handle to the model thread.
@@ -63,6 +75,7 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
 pub struct Engine {
     commands: mpsc::Sender<EngineCommand>,
     stats: watch::Receiver<EngineStats>,
+    histograms: Arc<EngineHistograms>,
     failure: Arc<OnceLock<EngineError>>,
     tiers: Arc<OnceLock<StatsReader>>,
     waiting: Arc<AtomicU32>,
@@ -86,7 +99,8 @@ impl Engine {
         let (event_sender, events) = mpsc::channel(capacity as usize);
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = CancelGuard { cancelled: Arc::clone(&cancelled) };
-        let submission = Submission { id, request, events: event_sender, cancelled, place };
+        let submitted = now();
+        let submission = Submission { id, request, submitted, events: event_sender, cancelled, place };
         match self.commands.try_send(EngineCommand::Submit(submission)) {
             Ok(()) => Ok(Generation { id, events, guard }),
             Err(mpsc::error::TrySendError::Full(_)) => {
@@ -105,6 +119,11 @@ impl Engine {
         // Tiers go on while the model thread has nothing to do.
         stats.tiers = self.tiers.get().map(StatsReader::read).unwrap_or_default();
         stats
+    }
+
+    /// What the model thread observes, as it does.
+    pub fn histograms(&self) -> &Arc<EngineHistograms> {
+        &self.histograms
     }
 
     /// Stops admission, lets running requests finish for `drain_timeout_ms`, cancels the rest, and returns when every
@@ -166,6 +185,7 @@ impl Drop for WaitingPlace {
 pub struct Submission {
     pub id: RequestId,
     pub request: GenerationRequest,
+    pub submitted: Instant,
     pub events: mpsc::Sender<GenerationEvent>,
     /// Set when the request's [`CancelGuard`] is dropped.
     pub cancelled: Arc<AtomicBool>,
@@ -198,6 +218,7 @@ pub struct EngineReceiver {
     pub commands: mpsc::Receiver<EngineCommand>,
     /// Where the model thread publishes its counters after every pass.
     pub stats: watch::Sender<EngineStats>,
+    pub histograms: Arc<EngineHistograms>,
     pub limits: EngineLimits,
     waker: mpsc::WeakSender<EngineCommand>,
     tiers: Arc<OnceLock<StatsReader>>,

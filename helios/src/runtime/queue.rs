@@ -1,9 +1,11 @@
 //! The device and the fences of what was submitted to it.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
+
+use super::clock::now;
 
 /// Longest that one step may take; beyond it the device counts as failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -11,13 +13,15 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 /// An executor whose launches are waited for in order.
 pub(super) struct DeviceQueue {
     executor: Box<dyn Executor>,
-    /// Of launches not yet waited for, oldest first.
-    fences: VecDeque<Fence>,
+    /// Of launches not yet waited for and when they were, oldest first.
+    fences: VecDeque<(Fence, Instant)>,
+    /// When the last wait was over.
+    completed: Instant,
 }
 
 impl DeviceQueue {
     pub(super) fn new(executor: Box<dyn Executor>, launches_max: u32) -> Self {
-        Self { executor, fences: VecDeque::with_capacity(launches_max as usize) }
+        Self { executor, fences: VecDeque::with_capacity(launches_max as usize), completed: now() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -35,16 +39,19 @@ impl DeviceQueue {
 
     pub(super) fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError> {
         let fence = self.with_room(|executor| executor.launch(program))?;
-        self.fences.push_back(fence);
+        self.fences.push_back((fence, now()));
         Ok(())
     }
 
-    /// Blocks until the oldest launch is complete.
-    pub(super) fn wait_oldest(&mut self) -> Result<(), DeviceError> {
-        let Some(&fence) = self.fences.front() else { return Ok(()) };
+    /// Blocks until the oldest launch is complete. Returns how long the device had it: since the launch, or since the
+    /// completion before, whichever was later.
+    pub(super) fn wait_oldest(&mut self) -> Result<Duration, DeviceError> {
+        let Some(&(fence, launched)) = self.fences.front() else { return Ok(Duration::ZERO) };
         self.executor.wait(fence, STEP_TIMEOUT)?;
         self.fences.pop_front();
-        Ok(())
+        let begun = launched.max(self.completed);
+        self.completed = now();
+        Ok(self.completed.duration_since(begun))
     }
 
     /// Reads what a launch that was waited for wrote, and none in flight writes again.
@@ -62,7 +69,7 @@ impl DeviceQueue {
         &mut self,
         mut operation: impl FnMut(&mut dyn Executor) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
-        for &fence in &self.fences {
+        for &(fence, _) in &self.fences {
             match operation(&mut *self.executor) {
                 Err(DeviceError::Busy { .. }) => self.executor.wait(fence, STEP_TIMEOUT)?,
                 outcome => return outcome,

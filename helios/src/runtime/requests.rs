@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -14,6 +15,7 @@ use crate::schedule::{Ending, Finish, Rejection};
 use super::engine::{
     EngineError, FinishReason, GenerationEvent, GenerationRequest, SampledToken, Submission, WaitingPlace,
 };
+use super::metrics::EngineHistograms;
 
 /// A request and its listener.
 #[derive(Debug)]
@@ -26,12 +28,16 @@ struct Client {
     /// Held until admission.
     place: Option<WaitingPlace>,
     is_slow: bool,
+    submitted: Instant,
+    last_token: Option<Instant>,
+    tokens: u32,
 }
 
 /// Every request that has not ended, and counts of those that have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Requests {
     clients: BTreeMap<RequestId, Client>,
+    histograms: Arc<EngineHistograms>,
     pub(super) finished: u64,
     pub(super) cancelled: u64,
     pub(super) failed: u64,
@@ -39,14 +45,28 @@ pub(super) struct Requests {
 }
 
 impl Requests {
+    pub(super) fn new(histograms: Arc<EngineHistograms>) -> Self {
+        Self { clients: BTreeMap::new(), histograms, finished: 0, cancelled: 0, failed: 0, tokens: 0 }
+    }
+
     /// Keeps a submission; `false` when nobody listens to it any more.
     pub(super) fn insert(&mut self, submission: Submission) -> bool {
-        let Submission { id, request, events, cancelled, place } = submission;
+        let Submission { id, request, submitted, events, cancelled, place } = submission;
         let Ok(last) = events.clone().try_reserve_owned() else {
             self.cancelled += 1;
             return false;
         };
-        let client = Client { request, events, last, cancelled, place: Some(place), is_slow: false };
+        let client = Client {
+            request,
+            events,
+            last,
+            cancelled,
+            place: Some(place),
+            is_slow: false,
+            submitted,
+            last_token: None,
+            tokens: 0,
+        };
         self.clients.insert(id, client);
         true
     }
@@ -69,18 +89,24 @@ impl Requests {
         into.extend(self.clients.iter().filter(|(_, client)| client.leaves()).map(|(&id, _)| id));
     }
 
-    pub(super) fn admitted(&mut self, id: RequestId, cached_tokens: u32) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.place = None;
-            client.tell(GenerationEvent::Admitted { cached_tokens });
-        }
+    pub(super) fn admitted(&mut self, id: RequestId, cached_tokens: u32, now: Instant) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.place = None;
+        self.histograms.queue_time.observe_time(now.duration_since(client.submitted));
+        self.histograms.prompt_tokens.observe(client.request.prompt.len() as u64);
+        self.histograms.cached_tokens.observe(cached_tokens.into());
+        client.tell(GenerationEvent::Admitted { cached_tokens });
     }
 
-    pub(super) fn sampled(&mut self, id: RequestId, token: SampledToken) {
+    pub(super) fn sampled(&mut self, id: RequestId, token: SampledToken, now: Instant) {
         self.tokens += 1;
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.tell(GenerationEvent::Token(token));
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.tokens += 1;
+        match client.last_token.replace(now) {
+            None => self.histograms.time_to_first_token.observe_time(now.duration_since(client.submitted)),
+            Some(last) => self.histograms.inter_token_time.observe_time(now.duration_since(last)),
         }
+        client.tell(GenerationEvent::Token(token));
     }
 
     /// Fails a request for a reason that the scheduler does not know; its cancel follows.
@@ -92,8 +118,9 @@ impl Requests {
     }
 
     /// Tells a request its end.
-    pub(super) fn ended(&mut self, id: RequestId, ending: Ending) {
+    pub(super) fn ended(&mut self, id: RequestId, ending: Ending, now: Instant) {
         let Some(client) = self.clients.remove(&id) else { return };
+        client.observe_end(&self.histograms, now);
         let error = match ending {
             Ending::Finished(finish) => {
                 self.finished += 1;
@@ -115,8 +142,9 @@ impl Requests {
     }
 
     /// Fails every request that is left.
-    pub(super) fn fail_all(&mut self, error: &EngineError) {
+    pub(super) fn fail_all(&mut self, error: &EngineError, now: Instant) {
         while let Some((_, client)) = self.clients.pop_first() {
+            client.observe_end(&self.histograms, now);
             self.failed += 1;
             client.last.send(GenerationEvent::Failed(error.clone()));
         }
@@ -126,6 +154,14 @@ impl Requests {
 impl Client {
     fn leaves(&self) -> bool {
         self.is_slow || self.cancelled.load(Ordering::Acquire) || self.events.is_closed()
+    }
+
+    fn observe_end(&self, histograms: &EngineHistograms, now: Instant) {
+        let is_admitted = self.place.is_none();
+        if is_admitted {
+            histograms.request_duration.observe_time(now.duration_since(self.submitted));
+            histograms.generated_tokens.observe(self.tokens.into());
+        }
     }
 
     /// A listener that has gone is found by `leaves`; one that has no room is behind and loses its request.

@@ -1,10 +1,11 @@
-//! Planning, packing, reading and applying a decode step asks for no memory.
+//! Planning, packing, reading, applying and observing a decode step asks for no memory.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::completion::CompletionReader;
 use super::engine::{GenerationRequest, SamplingParameters};
+use super::metrics::EngineHistograms;
 use super::pack::{Packer, geometry};
 use super::queue::DeviceQueue;
 use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
@@ -98,6 +99,7 @@ fn decode_steps_allocate_nothing() {
     let mut device = DeviceQueue::new(Box::new(echo), contract.completion.frames);
     let mut packer = Packer::new(&contract).unwrap();
     let mut reader = CompletionReader::new(&contract).unwrap();
+    let histograms = EngineHistograms::default();
     let mut scheduler = Scheduler::new(geometry(&contract, 100, 12), SchedulerLimits::default()).unwrap();
     let request = request();
     for id in 1..=u64::from(SLOTS) {
@@ -128,8 +130,9 @@ fn decode_steps_allocate_nothing() {
         answer(&contract, step, &completion);
 
         let before = allocations();
-        device.wait_oldest().unwrap();
+        let duration = device.wait_oldest().unwrap();
         let step = scheduler.oldest_in_flight().unwrap();
+        histograms.step_completed(step, duration);
         let records = reader.read(&mut device, step).unwrap();
         scheduler.handle(Event::Completed { records }, Duration::ZERO).unwrap();
         scheduler.drain_outputs().for_each(drop);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::clock;
 use super::engine::*;
 use super::worker::{Worker, WorkerOptions};
 use crate::core::proto::CompletionField;
@@ -206,6 +207,58 @@ async fn a_request_gets_the_same_tokens_whatever_else_runs_and_leaves_nothing_be
     assert!(stats.requests_finished >= whole && whole > 20);
     assert!(stats.requests_cancelled > 5, "{stats:?}");
     assert_eq!(stats.requests_failed, 0);
+    check_histograms(&server, &stats);
+    server.close().await;
+}
+
+/// What the histograms counted of a server that is idle, beside what the counters say.
+fn check_histograms(server: &Server, stats: &EngineStats) {
+    let histograms = server.engine.histograms();
+    let admitted = histograms.queue_time.read().count;
+    assert!(
+        admitted >= stats.requests_finished && admitted <= stats.requests_finished + stats.requests_cancelled
+    );
+    for of_requests in [
+        &histograms.request_duration,
+        &histograms.prompt_tokens,
+        &histograms.cached_tokens,
+        &histograms.generated_tokens,
+    ] {
+        assert_eq!(of_requests.read().count, admitted);
+    }
+    assert_eq!(histograms.generated_tokens.read().sum, stats.tokens_generated as f64);
+    let first_tokens = histograms.time_to_first_token.read().count;
+    assert!((stats.requests_finished..=admitted).contains(&first_tokens));
+    assert_eq!(first_tokens + histograms.inter_token_time.read().count, stats.tokens_generated);
+    let steps = histograms.step_durations.by_operation().map(|(_, durations)| durations.read().count);
+    assert_eq!(steps.iter().sum::<u64>(), server.launches.load(Ordering::Relaxed));
+    let decode_steps = steps[4];
+    assert_eq!(histograms.decode_lanes.read().count, decode_steps);
+}
+
+#[tokio::test]
+async fn times_are_those_that_a_client_would_measure() {
+    let step_time = Duration::from_millis(4);
+    let server = Server::start(AMPLE_PAGES, None, step_time, EngineLimits::default());
+    let mut endless = request(&[1, 2, 3], 10);
+    endless.ignore_eos = true;
+    let started = clock::now();
+    read(server.engine.submit(endless).await.unwrap()).await.1.unwrap();
+    let measured = started.elapsed().as_secs_f64();
+    let histograms = server.engine.histograms();
+    let [first, rest, whole] =
+        [&histograms.time_to_first_token, &histograms.inter_token_time, &histograms.request_duration]
+            .map(|histogram| histogram.read().sum);
+    // An initialization and a prefill come before the first token, and a decode step before each other.
+    assert!(
+        first >= 2.0 * step_time.as_secs_f64() && rest >= 9.0 * step_time.as_secs_f64(),
+        "{first} {rest}"
+    );
+    assert!(first + rest <= whole && whole <= measured, "{first} + {rest}, {whole}, {measured}");
+    server.idle_stats(1).await;
+    let steps = histograms.step_durations.by_operation();
+    let busy: f64 = steps.iter().map(|(_, durations)| durations.read().sum).sum();
+    assert!(busy <= started.elapsed().as_secs_f64() && busy >= 11.0 * step_time.as_secs_f64(), "{busy}");
     server.close().await;
 }
 
@@ -262,6 +315,7 @@ async fn a_preempted_stream_goes_on_without_repeats() {
     assert!(stats.preemptions > 0 && stats.prompt_tokens_computed > 6 * 3, "{stats:?}");
     assert_eq!(stats.tokens_generated, 6 * 90);
     assert_eq!(stats.pages_free + stats.pages_cached, 26);
+    check_histograms(&server, &stats);
     server.close().await;
 }
 

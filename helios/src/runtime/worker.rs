@@ -20,6 +20,7 @@ use crate::ids::{Digest, RequestId, RowId};
 use crate::schedule::{Event, GeometryError, Output, Prompt, Scheduler, SchedulerLimits};
 use crate::tiers::TierOptions;
 
+use super::clock::now;
 use super::completion::CompletionReader;
 use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
 use super::masks::{Made, MaskMaker};
@@ -97,7 +98,7 @@ impl Worker {
             scheduler,
             tiers,
             masks: MaskMaker::start(requests_max)?,
-            requests: Requests::default(),
+            requests: Requests::new(Arc::clone(&receiver.histograms)),
             limits: contract.limits,
             receiver,
             leavers: Vec::new(),
@@ -267,8 +268,9 @@ impl ModelThread {
     }
 
     fn complete_oldest(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
-        device.wait_oldest().map_err(execution)?;
+        let duration = device.wait_oldest().map_err(execution)?;
         let step = self.scheduler.oldest_in_flight().expect("a fence belongs to a step in flight");
+        self.receiver.histograms.step_completed(step, duration);
         let records = self.reader.read(device, step).map_err(execution)?;
         let now = self.started.elapsed();
         self.scheduler.handle(Event::Completed { records }, now).map_err(execution)
@@ -282,19 +284,20 @@ impl ModelThread {
     /// published on both sides, so that whoever hears of an event finds them no older than it.
     fn deliver(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
         self.publish();
+        let now = now();
         for output in self.scheduler.drain_outputs() {
             match output {
                 Output::Admitted { request, cached_tokens } => {
-                    self.requests.admitted(request, cached_tokens);
+                    self.requests.admitted(request, cached_tokens, now);
                 }
                 Output::Token { request, token, frame, lane } => {
                     self.masks.sampled(request, token);
                     let logprobs = self.reader.logprobs(device, frame, lane).map_err(execution)?;
-                    self.requests.sampled(request, SampledToken { token, logprobs });
+                    self.requests.sampled(request, SampledToken { token, logprobs }, now);
                 }
                 Output::Ended { request, ending } => {
                     self.masks.remove(request);
-                    self.requests.ended(request, ending);
+                    self.requests.ended(request, ending, now);
                 }
             }
         }
@@ -343,7 +346,7 @@ impl ModelThread {
                 failure
             }
         };
-        self.requests.fail_all(&refusal);
+        self.requests.fail_all(&refusal, now());
         self.receiver.commands.close();
         while let Ok(command) = self.receiver.commands.try_recv() {
             if let EngineCommand::Submit(submission) = command {
@@ -373,9 +376,4 @@ fn prompt_of(submission: &Submission) -> Prompt {
 
 fn execution(error: impl std::error::Error) -> EngineError {
     EngineError::Execution(error.to_string())
-}
-
-#[expect(clippy::disallowed_methods, reason = "the model thread is the shell that reads the clock")]
-fn now() -> Instant {
-    Instant::now()
 }

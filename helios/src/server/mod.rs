@@ -24,6 +24,7 @@ mod generate;
 mod health;
 mod logprobs;
 mod messages;
+mod metrics;
 mod models;
 mod options;
 mod reading;

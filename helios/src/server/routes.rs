@@ -16,7 +16,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::auth::require_key;
 use super::error::{ApiError, ErrorCode};
 use super::service::{Service, random_id};
-use super::{chat, completions, cors, health, messages, models, responses, tokenize};
+use super::{chat, completions, cors, health, messages, metrics, models, responses, tokenize};
 use crate::runtime::engine::EngineError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -80,6 +80,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         // An id may hold slashes, as Hugging Face's do.
         .route("/v1/models/{*id}", get(models::retrieve))
         .route("/health", get(health::health))
+        .route("/metrics", get(metrics::metrics))
         .route("/", get(health::greeting))
         .fallback(unknown_url)
         .method_not_allowed_fallback(unknown_method)

@@ -7,6 +7,7 @@ mod constraint;
 mod lifecycle;
 mod limits;
 mod messages;
+mod metrics;
 mod refusals;
 mod responses;
 mod tools;

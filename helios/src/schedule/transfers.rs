@@ -261,10 +261,9 @@ impl Scheduler {
 
     /// Gives up a fetch for the room that it takes; whether there was one.
     pub(super) fn abandon_ticket(&mut self) -> bool {
-        let Some((transfer, ticket)) = self.transfers.tickets.pop_last() else { return false };
-        self.transfers.orders.push(TransferOrder::Abandon { transfer });
-        self.close_ticket(transfer, ticket, false);
-        true
+        let newest = self.transfers.tickets.keys().next_back().copied();
+        newest.into_iter().for_each(|transfer| self.give_up(transfer));
+        newest.is_some()
     }
 
     /// Tells the tiers which of the checkpoints that they read have been given up.
@@ -280,14 +279,18 @@ impl Scheduler {
     }
 
     fn expire_tickets(&mut self, now: Duration) {
-        let is_due = |ticket: &Ticket| ticket.deadline <= now;
-        while let Some(&transfer) =
-            self.transfers.tickets.iter().find(|(_, ticket)| is_due(ticket)).map(|(transfer, _)| transfer)
-        {
-            let ticket = self.transfers.tickets.remove(&transfer).expect("it was just found");
-            self.transfers.orders.push(TransferOrder::Abandon { transfer });
-            self.close_ticket(transfer, ticket, false);
+        let due = |transfers: &Transfers| {
+            transfers.tickets.iter().find(|(_, ticket)| ticket.deadline <= now).map(|(&transfer, _)| transfer)
+        };
+        while let Some(transfer) = due(&self.transfers) {
+            self.give_up(transfer);
         }
+    }
+
+    /// Ends a fetch that is under way; it counts as failed, whatever its answer says.
+    fn give_up(&mut self, transfer: TransferId) {
+        self.transfers.orders.push(TransferOrder::Abandon { transfer });
+        self.transferred(transfer, false);
     }
 
     fn close_ticket(&mut self, transfer: TransferId, ticket: Ticket, is_done: bool) {

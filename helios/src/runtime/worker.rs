@@ -144,7 +144,6 @@ struct ModelThread {
 impl ModelThread {
     fn run(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
         loop {
-            self.publish();
             self.take_commands()?;
             self.take_answers()?;
             self.cancel_leavers()?;
@@ -159,6 +158,7 @@ impl ModelThread {
                 // Every mask is made within its grammar's limits.
                 if let Some(made) = self.masks.wait(ANSWER_POLL) {
                     self.take_mask(made)?;
+                    self.deliver(device)?;
                 }
                 continue;
             }

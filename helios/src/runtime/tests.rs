@@ -249,9 +249,10 @@ async fn times_are_those_that_a_client_would_measure() {
     let [first, rest, whole] =
         [&histograms.time_to_first_token, &histograms.inter_token_time, &histograms.request_duration]
             .map(|histogram| histogram.read().sum);
-    // An initialization and a prefill come before the first token, and a decode step before each other.
+    // An initialization and a prefill come before the first token, and a decode step before each other. When the first token
+    // is seen late, the steps after it have gone on meanwhile, so that only the sum has the second bound.
     assert!(
-        first >= 2.0 * step_time.as_secs_f64() && rest >= 9.0 * step_time.as_secs_f64(),
+        first >= 2.0 * step_time.as_secs_f64() && first + rest >= 11.0 * step_time.as_secs_f64(),
         "{first} {rest}"
     );
     assert!(first + rest <= whole && whole <= measured, "{first} + {rest}, {whole}, {measured}");

@@ -28,7 +28,7 @@ NOT_FETCHED_TOKENS = SMALLEST_CHUNK_TOKENS - 1
 PAGE_TOKENS, PAGE_MIB = 64, 1.41
 # Snapshot rows take up to a tenth of the budget before pages get any.
 SNAPSHOT_SHARE = 0.1
-# Then the wait is over in any case: an idle engine does not count on.
+# Then the wait is over in any case: what a tier has already is not stored again, but counts as published.
 STORE_TIMEOUT_S = 1
 # Long replies, so that decoders outgrow what admission reserved for them.
 LONG_TURNS, LONG_OUTPUT_TOKENS = 2, 140
@@ -169,18 +169,18 @@ def check_next_and_store(server: Server, replay: Replay, ledger: Ledger) -> None
     before = server.health()["engine"]
     check_next(server, replay, ledger, recomputed_max=NOT_FETCHED_TOKENS)
     deadline = time.monotonic() + STORE_TIMEOUT_S
-    while unstored(before, server.health()["engine"]) > 0 and time.monotonic() < deadline:
+    while is_storing(before, server.health()["engine"]) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def unstored(before: dict[str, Any], now: dict[str, Any]) -> int:
-    """Checkpoints made since `before` that no tier has stored; what was fetched is made, too."""
+def is_storing(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a request is at its end, or checkpoints since `before` are in no tier; what was fetched is made, too."""
 
     def of(engine: dict[str, Any]) -> int:
         stores = sum(tier["stores"] + tier["store_failures"] for tier in engine["tiers"].values())
         return int(engine["checkpoints_published"] - engine["fetches"] - stores)
 
-    return of(now) - of(before)
+    return now["requests_running"] > 0 or of(now) > of(before)
 
 
 def least_cached(replay: Replay, prompt: Sequence[int], ledger: Ledger) -> int:

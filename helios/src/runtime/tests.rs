@@ -22,8 +22,9 @@ const AMPLE_PAGES: u32 = 72;
 const SNAPSHOTS: u32 = 12;
 
 fn options(pages: u32) -> WorkerOptions {
-    let core = Digest([0; 32]);
-    WorkerOptions { pages, snapshots: SNAPSHOTS, tiers: TierOptions::default(), core }
+    // Every server stores what it can, whatever else its test is about.
+    let tiers = TierOptions { memory_bytes: Some(1 << 20), disk: None };
+    WorkerOptions { pages, snapshots: SNAPSHOTS, tiers, core: Digest([0; 32]) }
 }
 
 struct Server {
@@ -234,6 +235,22 @@ fn check_histograms(server: &Server, stats: &EngineStats) {
     assert_eq!(steps.iter().sum::<u64>(), server.launches.load(Ordering::Relaxed));
     let decode_steps = steps[4];
     assert_eq!(histograms.decode_lanes.read().count, decode_steps);
+}
+
+#[tokio::test]
+async fn checkpoints_are_stored_while_nobody_asks_for_anything() {
+    let server = Server::ample();
+    let (_, reason) = read(server.engine.submit(request(&[1; 40], 10)).await.unwrap()).await;
+    reason.unwrap();
+    let published = server.idle_stats(1).await.checkpoints_published;
+    assert!(published > 1);
+    for _ in 0..2000 {
+        if server.engine.stats().tiers.memory.stores == published {
+            return server.close().await;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("{published} were published: {:?}", server.engine.stats());
 }
 
 #[tokio::test]

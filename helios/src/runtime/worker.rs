@@ -177,6 +177,8 @@ impl ModelThread {
     /// Takes what has arrived; blocks for the next command only when there is nothing else to do.
     fn take_commands(&mut self) -> Result<(), EngineError> {
         if self.scheduler.is_idle() && !self.is_closing {
+            // What the last request left is stored now, not when the next one comes and needs its room.
+            self.carry_out_orders();
             match self.receiver.commands.blocking_recv() {
                 Some(command) => self.take(command)?,
                 None => self.is_closing = true,
@@ -257,13 +259,17 @@ impl ModelThread {
         loop {
             let is_planned = self.scheduler.plan(self.started.elapsed()).is_some();
             // What the tiers must stop to touch, the step may write to.
-            if let Some(tiers) = &mut self.tiers {
-                self.scheduler.drain_orders().for_each(|order| tiers.carry_out(order));
-            }
+            self.carry_out_orders();
             let Some(step) = self.scheduler.newest_in_flight().filter(|_| is_planned) else { return Ok(()) };
             self.packer
                 .submit(device, step, |id| self.requests.request(id), |id| self.masks.mask(id))
                 .map_err(execution)?;
+        }
+    }
+
+    fn carry_out_orders(&mut self) {
+        if let Some(tiers) = &mut self.tiers {
+            self.scheduler.drain_orders().for_each(|order| tiers.carry_out(order));
         }
     }
 

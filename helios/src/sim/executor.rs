@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
 use crate::core::proto::{CompletionField, PrefillField, RequestField, StateField};
-use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
-use crate::ids::{Epoch, PageId, SlotId, SnapshotId, TokenId};
+use crate::device::{BufferId, Copier, DeviceError, Executor, Fence, Placement, ProgramId};
+use crate::ids::{Epoch, PageId, RowId, SlotId, SnapshotId, TokenId};
 use crate::schedule::{Finish, Record, StateCopy, Status};
 
 use super::model::{LaneInput, Model, SlotFields};
@@ -298,7 +298,46 @@ pub(crate) fn stream(
     bias.fold(hash, |hash, (token, value)| mix(mix(hash ^ token as u64) ^ u64::from(value.to_bits()))) | 1
 }
 
+/// Copies for the tiers. The model's state is no bytes: what goes out is blank, and nothing comes back.
+struct BlankCopier;
+
+impl Copier for BlankCopier {
+    fn page_bytes(&self) -> usize {
+        64
+    }
+
+    fn row_bytes(&self) -> usize {
+        64
+    }
+
+    fn placement(&self) -> Placement {
+        Placement::Device
+    }
+
+    fn read_page(&mut self, _page: PageId, into: &mut [u8]) -> Result<(), DeviceError> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn write_page(&mut self, _page: PageId, _from: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::Stopped)
+    }
+
+    fn read_row(&mut self, _row: RowId, into: &mut [u8]) -> Result<(), DeviceError> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn write_row(&mut self, _row: RowId, _from: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::Stopped)
+    }
+}
+
 impl Executor for SimExecutor {
+    fn copier(&self) -> Result<Box<dyn Copier>, DeviceError> {
+        Ok(Box::new(BlankCopier))
+    }
+
     fn upload(&mut self, buffer: BufferId, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.count(1, Fault::Upload)?;
         let buffer_bytes = self.buffers[buffer.0 as usize].len() as u64;

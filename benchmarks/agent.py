@@ -1,7 +1,7 @@
-"""Flare beside llama.cpp as agents use a server: one conversation, appended to turn after turn, and others beside it.
+"""Flare beside llama.cpp and vLLM as agents use a server: conversations, appended to turn after turn.
 
 The engines take turns, one at a time, with the same BF16 weights and the same texts. docs/benchmarks.md says how to
-build llama.cpp and how each number is taken. With --profile, only hits are timed, by cached and new tokens.
+install the others and how each number is taken. With --profile, only hits are timed, by cached and new tokens.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from typing import Protocol
 from benchmarks.agents import COLD_TOKENS, TURNS, Replies, Turn, hit_ttft_s, run_agents, stall
 from benchmarks.common import Row, argument_parser, median, p99, report
 from benchmarks.llama import llama_command, llama_version, start_llama
+from benchmarks.vllm import start_vllm, vllm_command, vllm_version
 from benchmarks.workload import CONCURRENCIES, first_token_s
 from scripts.server import Server, binary, start_flare
 from scripts.smollm2 import ROOT, ensure_core
@@ -20,7 +21,8 @@ from scripts.smollm2 import ROOT, ensure_core
 _SLOTS = max(CONCURRENCIES)
 # One more agent than there are slots must not make the others start over.
 _AGENTS = (*CONCURRENCIES, _SLOTS + 1)
-_LLAMA_CONTEXT = ["-c", str(_SLOTS * 8192), "--no-kv-unified"]
+_CONTEXT_TOKENS = 8192
+_LLAMA_CONTEXT = ["-c", str(_SLOTS * _CONTEXT_TOKENS), "--no-kv-unified"]
 _PROFILE_CACHED_TOKENS = (1500, 3000, 6000)
 _PROFILE_NEW_TOKENS = (16, 64, 128, 256, 320, 512)
 _PROMPTS = "prompt tokens"
@@ -41,6 +43,7 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--llama-bin", type=Path, metavar="DIR", help="folder of llama-server and llama-quantize")
+    parser.add_argument("--vllm-python", type=Path, metavar="FILE", help="interpreter that has vLLM for the CPU")
     parser.add_argument("--agents", type=int, nargs="+", default=_AGENTS, metavar="N", help="agents at the same time")
     parser.add_argument("--turns", type=int, default=TURNS, help="turns of each agent")
     parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help="the prompt that decoders stall for")
@@ -69,6 +72,12 @@ def main() -> None:
             command = llama_command(arguments.llama_bin, lanes=_SLOTS, context=_LLAMA_CONTEXT)
             versions["llama.cpp"] = llama_version(arguments.llama_bin)
             engines["llama.cpp bf16"] = lambda: start_llama(command, log)
+        if arguments.vllm_python is None:
+            print("no --vllm-python: vLLM is left out")
+        else:
+            serve = vllm_command(arguments.vllm_python, lanes=_SLOTS, context_tokens=_CONTEXT_TOKENS)
+            versions["vllm"] = vllm_version(arguments.vllm_python)
+            engines["vllm bf16"] = lambda: start_vllm(serve, log)
         samples = _measure(engines, measure, arguments.rounds)
     report(_rows(samples), json_path=arguments.json, versions=versions)
 

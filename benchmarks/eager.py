@@ -20,7 +20,7 @@ _DECODE_STEPS = 32
 def main() -> None:
     """Loads the model, measures and prints."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = _load()
+    model = load_model()
     rates = {}
     with torch.inference_mode():
         for lanes in CONCURRENCIES:
@@ -30,7 +30,7 @@ def main() -> None:
     print(json.dumps(rates))
 
 
-def _load() -> PreTrainedModel:
+def load_model() -> PreTrainedModel:
     """The canonical model with the weights that Flare's core holds too."""
     checkpoint = open_checkpoint(str(weights()))
     config = AutoConfig.for_model(**checkpoint.config)

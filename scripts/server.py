@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -34,14 +34,22 @@ class Server:
     As a context manager it is asked to stop at the end and killed only if it does not.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, port: int, log: IO[str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        port: int,
+        log: IO[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = _START_TIMEOUT_S,
+    ) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.started_at = time.perf_counter()
         # In a group of its own, so that Ctrl-C reaches it once, through `stop`: a second signal ends `flare` undrained.
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, process_group=0)
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, process_group=0)
         try:
-            self._wait_until_ready()
+            self._wait_until_ready(start_timeout_s)
         except BaseException:
             self.stop()
             raise
@@ -56,9 +64,9 @@ class Server:
         self.stop()
 
     def health(self) -> dict[str, Any]:
-        """The body of GET /health."""
+        """The body of GET /health; other engines may send an empty one."""
         with urllib.request.urlopen(f"{self.url}/health", timeout=5) as response:
-            body: dict[str, Any] = json.load(response)
+            body: dict[str, Any] = json.loads(response.read() or b"{}")
         return body
 
     def stop(self) -> int:
@@ -71,8 +79,8 @@ class Server:
             self.process.kill()
             return self.process.wait()
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
+    def _wait_until_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             code = self.process.poll()
             if code is not None:
@@ -81,7 +89,7 @@ class Server:
                 self.health()
                 return
             time.sleep(_POLL_S)
-        raise ServerFailed(f"the server was not ready within {_START_TIMEOUT_S:.0f} s")
+        raise ServerFailed(f"the server was not ready within {timeout_s:.0f} s")
 
 
 def start_flare(

@@ -118,6 +118,7 @@ fn event_of(event: TierEvent) -> Event<'static> {
             let (consumed, block, digest) = (checkpoint.consumed, checkpoint.block, checkpoint.key);
             Event::TierHolds { name: PrefixName { consumed, block, digest } }
         }
+        TierEvent::AllListed => Event::TiersListed,
         TierEvent::Stored { transfer, outcome } | TierEvent::Restored { transfer, outcome } => {
             if let Err(error) = &outcome {
                 tracing::debug!(%error, "a transfer failed");

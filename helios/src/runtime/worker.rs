@@ -81,6 +81,7 @@ impl Worker {
         let limits =
             SchedulerLimits { waiting_max: receiver.limits.waiting_max, ..SchedulerLimits::default() };
         let snapshot_row = RowId(contract.state.base_rows(contract.limits.requests_max));
+        let is_listing = options.tiers.disk.is_some();
         let tiers = match options.snapshots {
             0 => None,
             _ => TierLink::start(options.tiers, options.core, snapshot_row, &*executor, receiver.waker())?,
@@ -89,7 +90,7 @@ impl Worker {
         let mut device = DeviceQueue::new(executor, geometry.frames);
         let mut scheduler = Scheduler::new(geometry, limits)?;
         if let Some(tiers) = &tiers {
-            scheduler.use_tiers();
+            scheduler.use_tiers(is_listing, Duration::ZERO);
             receiver.watch_tiers(tiers.stats());
         }
         let mut model_thread = ModelThread {
@@ -162,7 +163,7 @@ impl ModelThread {
                 }
                 continue;
             }
-            if self.scheduler.has_tickets() {
+            if self.scheduler.awaits_tiers() {
                 // Requests wait for the tiers and nothing else; their deadline bounds this.
                 std::thread::sleep(ANSWER_POLL);
                 continue;

@@ -38,6 +38,8 @@ pub enum Event<'a> {
     MaskReady { request: RequestId, generated: u32 },
     /// A tier holds a checkpoint of this name, from before the process started.
     TierHolds { name: PrefixName },
+    /// The tiers have named everything from before the process started.
+    TiersListed,
     /// No tier holds the checkpoint of this digest any more.
     TierDropped { digest: Digest },
     /// A store or fetch is over.

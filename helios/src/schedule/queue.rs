@@ -112,6 +112,20 @@ impl WaitingQueue {
         &mut self.entries[place]
     }
 
+    /// Has everyone who is undecided wait for a ticket.
+    pub(super) fn hold(&mut self, ticket: TransferId) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.fetch == Fetch::Undecided) {
+            entry.fetch = Fetch::Waits(ticket);
+        }
+    }
+
+    /// Has everyone who waits for a ticket decide anew.
+    pub(super) fn reconsider(&mut self, ticket: TransferId) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.fetch == Fetch::Waits(ticket)) {
+            entry.fetch = Fetch::Undecided;
+        }
+    }
+
     /// Lets go on who waits for a ticket.
     pub(super) fn decide(&mut self, ticket: TransferId) {
         for entry in self.entries.iter_mut().filter(|entry| entry.fetch == Fetch::Waits(ticket)) {

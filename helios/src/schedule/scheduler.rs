@@ -120,6 +120,7 @@ impl Scheduler {
             Event::Completed { records } => return self.complete(records, now),
             Event::MaskReady { request, generated } => self.mask_ready(request, generated),
             Event::TierHolds { name } => self.tier_holds(name),
+            Event::TiersListed => self.tiers_listed(),
             Event::TierDropped { digest } => self.tier_dropped(digest),
             Event::Transferred { transfer, is_done } => self.transferred(transfer, is_done),
             Event::TiersStopped => self.tiers_stopped(),

@@ -20,6 +20,9 @@ use super::sequence::{Sequence, Tokens};
 /// How long a request waits for a tier before it computes what it waits for.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What requests wait for that come before the tiers have said what they hold; no transfer's id, which start at 1.
+const LISTING: TransferId = TransferId(0);
+
 /// What the tiers are to do, in this order, and before any step that is submitted later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferOrder {
@@ -41,6 +44,8 @@ pub(super) struct Transfers {
     stores: BTreeMap<TransferId, Store>,
     pub(super) tickets: BTreeMap<TransferId, Ticket>,
     pub(super) orders: Vec<TransferOrder>,
+    /// Until when requests wait to hear what a former process stored, while that is not known.
+    list_by: Option<Duration>,
     last: TransferId,
     pub(super) stats: TransferStats,
 }
@@ -152,9 +157,11 @@ impl Transfers {
 }
 
 impl Scheduler {
-    /// Stores published checkpoints from here on; without this call the device's cache is the only one.
-    pub fn use_tiers(&mut self) {
+    /// Stores published checkpoints from here on; without this call the device's cache is the only one. What a former process
+    /// stored is known after [`super::Event::TiersListed`], if the tiers are still `listing`.
+    pub fn use_tiers(&mut self, listing: bool, now: Duration) {
         self.transfers.is_on = true;
+        self.transfers.list_by = listing.then(|| now.saturating_add(FETCH_TIMEOUT));
     }
 
     /// Takes what the tiers are to do, before a step that was planned is submitted.
@@ -163,14 +170,20 @@ impl Scheduler {
         self.transfers.orders.drain(..)
     }
 
-    /// Whether a fetch is under way, whose answer or deadline lets requests go on.
-    pub fn has_tickets(&self) -> bool {
-        !self.transfers.tickets.is_empty()
+    /// Whether the tiers owe an answer, which lets requests go on, as its deadline does.
+    pub fn awaits_tiers(&self) -> bool {
+        !self.transfers.tickets.is_empty() || (self.transfers.list_by.is_some() && !self.waiting.is_empty())
     }
 
     /// A tier holds a checkpoint.
     pub(super) fn tier_holds(&mut self, name: PrefixName) {
         self.transfers.hold(name);
+    }
+
+    /// Everything that a former process stored is known.
+    pub(super) fn tiers_listed(&mut self) {
+        self.transfers.list_by = None;
+        self.waiting.reconsider(LISTING);
     }
 
     /// No tier holds a checkpoint any more.
@@ -185,6 +198,7 @@ impl Scheduler {
         for transfer in transfers {
             self.transferred(transfer, false);
         }
+        self.tiers_listed();
         let Transfers { is_on, held, names, .. } = &mut self.transfers;
         *is_on = false;
         *held = PrefixIndex::default();
@@ -210,6 +224,12 @@ impl Scheduler {
     /// Opens tickets for the requests that are next and for which a tier holds more than the device.
     pub(super) fn fetch(&mut self, now: Duration) {
         self.expire_tickets(now);
+        if let Some(list_by) = self.transfers.list_by {
+            if now < list_by {
+                return self.waiting.hold(LISTING);
+            }
+            self.tiers_listed();
+        }
         if self.transfers.names.is_empty() {
             return;
         }

@@ -37,6 +37,8 @@ pub(crate) struct SimTiers {
     pending: BTreeMap<TransferId, Pending>,
     /// Answers to what was refused or abandoned.
     answers: Vec<TransferId>,
+    /// When what survived a restart will be known.
+    listed_at: Option<Duration>,
 }
 
 impl SimTiers {
@@ -84,6 +86,11 @@ impl SimTiers {
         random: &mut Random,
     ) -> Vec<Event<'static>> {
         let mut events: Vec<Event<'static>> = Vec::new();
+        if self.listed_at.is_some_and(|due| due <= now) {
+            self.listed_at = None;
+            events.extend(self.held.values().map(|held| Event::TierHolds { name: held.name }));
+            events.push(Event::TiersListed);
+        }
         let answers = self.answers.drain(..);
         events.extend(answers.map(|transfer| Event::Transferred { transfer, is_done: false }));
         let due: Vec<TransferId> =
@@ -117,11 +124,12 @@ impl SimTiers {
         events
     }
 
-    /// What survives a restart.
-    pub(crate) fn restart(&mut self) -> Vec<Event<'static>> {
+    /// A new process: what is held survives, and will be listed, sometimes after requests have given it up.
+    pub(crate) fn restart(&mut self, now: Duration, random: &mut Random) {
         self.pending.clear();
         self.answers.clear();
-        self.held.values().map(|held| Event::TierHolds { name: held.name }).collect()
+        let slowest = if random.chance(10) { 20_000_000 } else { 20_000 };
+        self.listed_at = Some(now + Duration::from_micros(u64::from(random.within(0..=slowest))));
     }
 
     fn write(

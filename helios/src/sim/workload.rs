@@ -93,7 +93,7 @@ impl Simulation {
         let has_tiers = geometry.snapshots > 0 && random.chance(60);
         let mut scheduler = Scheduler::new(geometry.clone(), limits).unwrap();
         if has_tiers {
-            scheduler.use_tiers();
+            scheduler.use_tiers(false, Duration::ZERO);
         }
         Self {
             now: Duration::ZERO,
@@ -122,7 +122,7 @@ impl Simulation {
             if self.has_failed {
                 return self.coverage;
             }
-            if self.arrivals_left == 0 && self.scheduler.is_idle() && !self.scheduler.has_tickets() {
+            if self.arrivals_left == 0 && self.scheduler.is_idle() && !self.scheduler.awaits_tiers() {
                 self.check_end();
                 if self.restarts_left == 0 {
                     return self.coverage;
@@ -199,10 +199,8 @@ impl Simulation {
         self.scheduler = Scheduler::new(self.geometry.clone(), self.limits).unwrap();
         self.device = SimDevice::new(&self.geometry, self.vocabulary);
         if let Some(tiers) = &mut self.tiers {
-            self.scheduler.use_tiers();
-            for event in tiers.restart() {
-                self.handle(event);
-            }
+            self.scheduler.use_tiers(true, self.now);
+            tiers.restart(self.now, &mut self.random);
         }
     }
 

@@ -93,6 +93,8 @@ pub struct Restore {
 pub enum TierEvent {
     /// A former process stored this checkpoint, and it can be restored. Comes before any answer.
     Listed(Checkpoint),
+    /// Everything has been listed; comes once.
+    AllListed,
     /// The answer to a [`Store`]: some tier holds the checkpoint, or why none does.
     Stored { transfer: TransferId, outcome: Result<(), TierError> },
     /// The answer to a [`Restore`].

@@ -64,6 +64,7 @@ impl<N: Fn(TierEvent)> Transfers<N> {
         for checkpoint in self.disk.iter().flat_map(DiskTier::checkpoints) {
             self.say(TierEvent::Listed(Checkpoint::clone(checkpoint)));
         }
+        self.say(TierEvent::AllListed);
     }
 
     pub fn is_storing(&self) -> bool {

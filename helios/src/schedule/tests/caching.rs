@@ -1,6 +1,7 @@
 //! What is captured, found and restored, and what gives way.
 
 use super::*;
+use crate::cache::PrefixName;
 
 fn tokens(count: u32) -> Vec<TokenId> {
     (1..=count).map(TokenId).collect()
@@ -191,16 +192,24 @@ fn fetch(desk: &mut Desk) -> Option<crate::ids::TransferId> {
     })
 }
 
-/// Two desks of one tier: what the first has stored the second can fetch.
-fn with_tier(prompt: &[TokenId]) -> Desk {
-    let mut first = Desk::with_snapshots(40, 8);
-    first.scheduler.use_tiers();
-    first.serve(1, prompt, &[], 2);
+/// What the tiers of another desk were told to store for a prompt, the longest last.
+fn stores(prompt: &[TokenId]) -> Vec<PrefixName> {
     let mut desk = Desk::with_snapshots(40, 8);
-    desk.scheduler.use_tiers();
-    for order in first.scheduler.drain_orders() {
+    desk.scheduler.use_tiers(false, Duration::ZERO);
+    desk.serve(1, prompt, &[], 2);
+    let orders = desk.scheduler.drain_orders().map(|order| {
         let TransferOrder::Store { name, pages, .. } = order else { panic!("{order:?}") };
         assert_eq!(pages.len() as u32, name.consumed / 4);
+        name
+    });
+    orders.collect()
+}
+
+/// A desk whose tiers hold what another has stored.
+fn with_tier(prompt: &[TokenId]) -> Desk {
+    let mut desk = Desk::with_snapshots(40, 8);
+    desk.scheduler.use_tiers(false, Duration::ZERO);
+    for name in stores(prompt) {
         desk.handle(Event::TierHolds { name });
     }
     desk
@@ -246,6 +255,28 @@ fn a_fetch_that_fails_or_takes_too_long_is_computed_instead() {
 }
 
 #[test]
+fn requests_wait_until_the_tiers_have_said_what_they_hold_but_not_for_ever() {
+    for takes_too_long in [false, true] {
+        let name = *stores(&tokens(30)).first().unwrap();
+        let mut desk = Desk::with_snapshots(40, 8);
+        desk.scheduler.use_tiers(true, Duration::ZERO);
+        desk.submit_tokens(1, tokens(30), &[], 2);
+        assert_eq!(desk.step(), None);
+        assert!(desk.scheduler.awaits_tiers());
+        if takes_too_long {
+            assert!(desk.scheduler.plan(Duration::from_secs(11)).is_some());
+            assert_eq!(fetch(&mut desk), None);
+        } else {
+            desk.handle(Event::TierHolds { name });
+            assert_eq!(desk.step(), None, "there may be a longer one to come");
+            desk.handle(Event::TiersListed);
+            assert_eq!(desk.step(), None);
+            assert!(fetch(&mut desk).is_some());
+        }
+    }
+}
+
+#[test]
 fn a_short_gain_is_not_waited_for() {
     let mut desk = with_tier(&tokens(6));
     desk.submit_tokens(1, tokens(6), &[], 2);
@@ -256,7 +287,7 @@ fn a_short_gain_is_not_waited_for() {
 #[test]
 fn a_store_gives_way_to_requests() {
     let mut desk = Desk::with_snapshots(12, 2);
-    desk.scheduler.use_tiers();
+    desk.scheduler.use_tiers(false, Duration::ZERO);
     desk.serve(1, &tokens(40), &[], 1);
     let store = desk.scheduler.drain_orders().find_map(|order| match order {
         TransferOrder::Store { transfer, .. } => Some(transfer),

@@ -1,4 +1,4 @@
-"""Linear layers, the vocabulary projection, the embedding and packing, against float64 and against themselves."""
+"""Linear layers, the vocabulary projection, the embedding, copies and packing, against float64 and themselves."""
 
 import numpy as np
 import pytest
@@ -141,6 +141,14 @@ def test_embedding_gathers_rows_exactly(kernels, v, k):
         y = np.full((t, k), 0xFFFF, np.uint16)
         kernels.call("embedding", tokens, slots, pack_reference(w), y, t, v, k)
         assert np.array_equal(y, np.where(slots[:, None] < 0, 0, w[tokens]))
+
+
+def test_a_copy_has_the_same_bytes(kernels):
+    """And no byte more."""
+    x = np.random.default_rng(0).integers(0, 256, 1001, np.uint8)
+    y = np.zeros(1003, np.uint8)
+    kernels.call("copy", x, y, 1001)
+    assert np.array_equal(y[:1001], x) and not y[1001:].any()
 
 
 def test_few_rows_need_no_scratch(kernels):

@@ -39,6 +39,9 @@ void flare_vocabulary(void *const *args);
 // tokens i64[T], token_slots i64[T], w packed of [V, K], y bf16[T, K], T, V, K.
 void flare_embedding(void *const *args);
 
+// y = x, byte by byte. x, y, bytes.
+void flare_copy(void *const *args);
+
 // Writes each row's key and value to its page; rows with token_slots[t] < 0 write nothing.
 // k bf16[T, Hk, D], v bf16[T, Hk, D], token_slots i64[T], positions i64[T], page_table i32[C, table_width], pages,
 // T, Hk, D, table_width, page_stride, key_offset, value_offset.

@@ -42,6 +42,19 @@ def _(tokens: Tensor, token_slots: Tensor, weight: Tensor, rows: int, width: int
     return tokens.new_empty((*tokens.shape, width), dtype=torch.bfloat16)
 
 
+@torch.library.custom_op("flare::copy", mutates_args=())
+def copy(x: Tensor) -> Tensor:
+    """y of the type, shape and bits of x, which a compiled forward computes once for all who read y."""
+    y = entries.allocate(x.shape, x.dtype)
+    entries.call("flare_copy", contiguous(x), y, x.numel() * x.element_size())
+    return y
+
+
+@copy.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
 @torch.library.custom_op("flare::kv_write", mutates_args={"pages"})
 def kv_write(
     key: Tensor,

@@ -44,7 +44,7 @@ Lanes power(Lanes x, Lanes y) {
   return x;
 }
 
-// Eight lanes of a rotary angle: generated kernels compute them anew in every layer.
+// Eight lanes of a rotary angle.
 using Floats = float __attribute__((vector_size(32)));
 using Doubles = double __attribute__((vector_size(64)));
 using Integers = int64_t __attribute__((vector_size(64)));

@@ -18,6 +18,7 @@ from transformers import (
 from ignition.checkpoint import Checkpoint
 from ignition.components.embedding import Embedding
 from ignition.components.linear import Linear
+from ignition.components.rotary import SharedRotary
 from ignition.components.trunk import Trunk
 from ignition.components.vocabulary import Vocabulary
 from ignition.errors import UnsupportedModelError
@@ -51,7 +52,7 @@ def build(checkpoint: Checkpoint, fingerprint: str) -> PreparedModel:
     base = model.model
     geometry = checked_geometry(config, checkpoint)
     # The meta device has no values: the frequencies are computed again where they have some.
-    base.rotary_emb = type(base.rotary_emb)(config=config)
+    base.rotary_emb = SharedRotary(type(base.rotary_emb)(config=config))
     embedding = Embedding.like(base.embed_tokens)
     base.embed_tokens = embedding
     replace_linears(base)

@@ -33,7 +33,8 @@ async fn a_stream_has_these_bytes() {
     let expected = "event: message_start\n\
         data: {\"type\":\"message_start\",\"message\":{\"id\":\"ID\",\"type\":\"message\",\"role\":\"assistant\",\
         \"model\":\"tests/tiny\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\
-        \"usage\":{\"input_tokens\":18,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,\"output_tokens\":0}}}\n\n\
+        \"usage\":{\"input_tokens\":18,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,\"output_tokens\":0,\
+        \"output_tokens_details\":{\"thinking_tokens\":0}}}}\n\n\
         event: ping\ndata: {\"type\":\"ping\"}\n\n\
         event: content_block_start\n\
         data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n\
@@ -44,7 +45,8 @@ async fn a_stream_has_these_bytes() {
         event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n\
         event: message_delta\n\
         data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\",\"stop_sequence\":null},\
-        \"usage\":{\"input_tokens\":18,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,\"output_tokens\":4}}\n\n\
+        \"usage\":{\"input_tokens\":18,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,\"output_tokens\":4,\
+        \"output_tokens_details\":{\"thinking_tokens\":0}}}\n\n\
         event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     assert_eq!(reply.body.replace(&id, "ID"), expected);
 }

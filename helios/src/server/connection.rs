@@ -1,7 +1,8 @@
 //! Accepting connections, and letting them go at the end.
 //!
-//! A connection is accepted only when there is room for it, and its headers must arrive in time. On shutdown the listener
-//! closes first, then running requests get the drain time, then the model thread ends, then whatever is left is cut off.
+//! A connection is accepted only when there is room for it, its headers must arrive in time, and what it is sent must be
+//! read. On shutdown the listener closes first, then running requests get the drain time, then the model thread ends, then
+//! whatever is left is cut off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
+use super::patience::Patient;
 use super::routes::router;
 use super::service::{ServerConfig, Service};
 
@@ -107,11 +109,12 @@ async fn connection(
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }
     let routes = routes.map_request(|request: Request<Incoming>| request.map(Body::new));
+    let stream = TokioIo::new(Patient::new(stream, config.send_timeout));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)
         .max_buf_size(config.header_bytes_max)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        .serve_connection(stream, TowerToHyperService::new(routes));
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

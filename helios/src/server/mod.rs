@@ -27,6 +27,7 @@ mod messages;
 mod metrics;
 mod models;
 mod options;
+mod patience;
 mod reading;
 mod responses;
 mod routes;

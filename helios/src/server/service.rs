@@ -36,6 +36,8 @@ pub struct ServerConfig {
     pub body_idle_timeout: Duration,
     /// Within which a whole body must arrive.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub send_timeout: Duration,
     /// Silence after which a stream gets a sign of life.
     pub keepalive_interval: Duration,
     /// What a request may take from its submission to its last token; `None` for as long as it takes.
@@ -63,6 +65,7 @@ impl Default for ServerConfig {
             header_timeout: Duration::from_secs(30),
             body_idle_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(120),
+            send_timeout: Duration::from_secs(60),
             keepalive_interval: Duration::from_secs(10),
             request_timeout: None,
             stored_responses_max: 1024,

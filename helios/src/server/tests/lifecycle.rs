@@ -81,6 +81,25 @@ async fn a_slow_reader_loses_its_own_request_alone() {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_read_is_let_go_and_one_that_waits_is_not() {
+    let config = ServerConfig { send_timeout: Duration::from_millis(60), ..quick_config() };
+    let server =
+        TestServer::with_config(config, ZeroTemperature::Reject, |request| match request.sampling.seed {
+            1 => [vec![Admit(0)], vec![Text("0123456789abcdef"); 40_000], vec![End]].concat(),
+            _ => vec![Admit(0), Text("a"), Pause(200), Text("b"), End],
+        })
+        .await;
+    let mut stalled =
+        server.open(&post(PATH, &json!({"prompt": "a", "stream": true, "seed": 1}).to_string())).await;
+    server.wait_for_cancelled(1).await;
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, stalled.read_to_end(&mut rest)).await.unwrap();
+    assert!(ended.is_err() || !rest.ends_with(b"0\r\n\r\n"), "the stream is broken off");
+    let reply = server.post(PATH, &json!({"prompt": "a", "stream": true, "seed": 2})).await;
+    assert!(reply.body.ends_with("data: [DONE]\n\n"));
+}
+
+#[tokio::test]
 async fn a_full_queue_is_refused_with_a_time_to_retry() {
     let server = TestServer::start(|_| vec![Hang]).await;
     let body = json!({"prompt": "a", "n": WAITING_MAX / 2}).to_string();

@@ -4,6 +4,7 @@ mod access;
 mod chat;
 mod completions;
 mod constraint;
+mod fuzz;
 mod lifecycle;
 mod limits;
 mod messages;

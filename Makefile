@@ -16,11 +16,12 @@ export UV_PYTHON := $(PYTHON)
 export UV_PYTHON_DOWNLOADS := never
 
 .NOTPARALLEL:
-.PHONY: help setup demo test lint test-rust test-python clean
+.PHONY: help setup demo test lint test-rust test-python test-agents clean
 
 help:
 	@echo 'make demo          prepare SmolLM2-135M-Instruct, serve it and ask one question (ONCE=1: then exit)'
 	@echo 'make test          set up, lint, and run every test'
+	@echo 'make test-agents   install coding agents from npm and let them drive the server'
 	@echo 'make setup         create or update the environment only'
 	@echo 'make clean         remove build outputs and the environment'
 
@@ -52,6 +53,11 @@ test-rust: setup
 
 test-python: test-rust
 	$(VENV)/pytest
+
+# Not a part of `make test`: the agents take a gigabyte, and are not ours.
+test-agents: setup
+	cargo build --locked --workspace --all-targets
+	$(VENV)/python -m scripts.agents
 
 clean:
 	rm -rf build target .venv

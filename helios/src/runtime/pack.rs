@@ -208,8 +208,7 @@ impl Packer {
         fields[RequestField::Seed as usize] = bits(stream_seed(sampling.seed, generated_before));
         fields[RequestField::TopK as usize] = i64::from(sampling.top_k);
         fields[RequestField::OutputLimit as usize] = i64::from(output_limit);
-        fields[RequestField::IgnoreEos as usize] =
-            i64::from(request.ignore_eos && request.constraint.is_none());
+        fields[RequestField::IgnoreEos as usize] = i64::from(request.ignore_eos);
         fields[RequestField::Logprobs as usize] = request.logprobs.map_or(-1, i64::from);
         fields[RequestField::BiasCount as usize] = sampling.logit_bias.len() as i64;
         self.upload_i64(device, self.admission_fields, 0, fields)?;

@@ -209,14 +209,16 @@ impl ModelThread {
         }
     }
 
-    fn accept(&mut self, submission: Submission) -> Result<(), EngineError> {
+    fn accept(&mut self, mut submission: Submission) -> Result<(), EngineError> {
         if let Err(error) = check(&submission.request, &self.limits) {
             self.requests.refuse(&submission, error);
             return Ok(());
         }
         let request = submission.id;
         let prompt = prompt_of(&submission);
-        let constraint = submission.request.constraint.clone();
+        // Masks are all that needs it from here on; where they let an end token through, it is not ignored.
+        let constraint = submission.request.constraint.take();
+        submission.request.ignore_eos &= constraint.is_none();
         let output_tokens_max = submission.request.output_tokens_max;
         if !self.requests.insert(submission) {
             return Ok(());

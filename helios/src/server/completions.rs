@@ -5,20 +5,20 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::answer::{ChoiceEvent, Finish};
 use super::body;
 use super::constraint::AnswerForm;
-use super::error::{ApiError, ErrorCode};
-use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::error::ApiError;
+use super::fields::{Fields, invalid, missing, token_id, unsupported, wrong_type};
 use super::generate::{GenerationPlan, Prompt, Running};
 use super::logprobs::{self, TokenReport};
 use super::options::{CHOICES_MAX, FieldNames, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
-use super::sse::{self, Frames, StreamFormat};
+use super::sse::{self, AnswerFormat, Frames};
 use crate::grammar::Constraint;
 use crate::ids::TokenId;
 use crate::parse::OutputEvent;
@@ -34,22 +34,17 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let (plan, echoes) = service.prepare(body, prepare).await?;
-    let (stream, include_usage) = (plan.options.stream, plan.options.include_usage);
     let format = CompletionFormat {
         id: random_id("cmpl-")?,
         created_s: now_s(),
         model: service.model.id.clone(),
         fingerprint: service.model.fingerprint.clone(),
         logprobs: plan.logprobs.is_some(),
-        include_usage,
+        include_usage: plan.options.include_usage,
         choices_per_prompt: plan.options.n as usize,
         echoes,
     };
-    let running = Running::start(&service, plan).await?;
-    if stream {
-        return Ok(sse::response(running, format, id));
-    }
-    Ok(Json(format.whole(running).await?).into_response())
+    sse::answer(&service, plan, format, id).await
 }
 
 /// Checks a body and tokenizes its prompts; with `echo`, returns each prompt's text too.
@@ -134,31 +129,23 @@ fn read_prompt<'a>(
     prompt: &'a Value,
     special: SpecialTokens,
 ) -> Result<ReadPrompt<'a>, ApiError> {
+    let vocabulary = service.model.limits.vocabulary;
     let (tokens, written) = match prompt {
         Value::String(text) => {
             let tokens = service.text.tokenizer.encode(text, special);
             (tokens.map_err(|error| ApiError::tokenizing("prompt", &error))?, Some(text.as_str()))
         }
         Value::Array(ids) => {
-            let tokens = ids.iter().map(|id| read_token(service, id)).collect::<Result<_, _>>()?;
+            let tokens = ids
+                .iter()
+                .map(|id| token_id(id, vocabulary, "prompt", PROMPT_TYPES))
+                .collect::<Result<_, _>>()?;
             (tokens, None)
         }
         other => return Err(wrong_type("prompt", PROMPT_TYPES, other)),
     };
     service.check_prompt("prompt", &tokens)?;
     Ok(ReadPrompt { tokens, written })
-}
-
-fn read_token(service: &Service, id: &Value) -> Result<TokenId, ApiError> {
-    let vocabulary = service.model.limits.vocabulary;
-    if !id.is_i64() && !id.is_u64() {
-        return Err(wrong_type("prompt", PROMPT_TYPES, id));
-    }
-    let token = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| id < vocabulary);
-    token.map(TokenId).ok_or_else(|| {
-        let message = format!("Invalid value for 'prompt': {id} is not a token id below {vocabulary}.");
-        ApiError::of(ErrorCode::InvalidValue, "prompt", message)
-    })
 }
 
 struct CompletionFormat {
@@ -174,23 +161,6 @@ struct CompletionFormat {
 }
 
 impl CompletionFormat {
-    async fn whole(&self, mut running: Running) -> Result<String, ApiError> {
-        let answers = running.whole().await?;
-        let tokenizer = &running.service().text.tokenizer;
-        let choices: Vec<Value> = answers
-            .iter()
-            .enumerate()
-            .map(|(index, answer)| {
-                let text = format!("{}{}", self.echo(index), answer.text);
-                let logprobs = self.logprobs.then(|| logprobs::completions(tokenizer, &answer.tokens));
-                let finish = answer.finish.reason();
-                json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish})
-            })
-            .collect();
-        let usage = running.usage().json();
-        Ok(self.envelope(choices.into(), Some(usage)))
-    }
-
     fn logprobs(&self, running: &Running, tokens: &[TokenReport]) -> Value {
         match self.logprobs {
             true => logprobs::completions(&running.service().text.tokenizer, tokens),
@@ -224,7 +194,23 @@ impl CompletionFormat {
     }
 }
 
-impl StreamFormat for CompletionFormat {
+impl AnswerFormat for CompletionFormat {
+    async fn whole(self, mut running: Running) -> Result<String, ApiError> {
+        let answers = running.whole().await?;
+        let choices: Vec<Value> = answers
+            .iter()
+            .enumerate()
+            .map(|(index, answer)| {
+                let text = format!("{}{}", self.echo(index), answer.text);
+                let logprobs = self.logprobs(&running, &answer.tokens);
+                let finish = answer.finish.reason();
+                json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish})
+            })
+            .collect();
+        let usage = running.usage().json();
+        Ok(self.envelope(choices.into(), Some(usage)))
+    }
+
     fn open(&mut self, running: &Running, frames: &mut Frames) {
         for index in 0..running.choices() {
             let echo = self.echo(index);

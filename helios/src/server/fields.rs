@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use super::error::{ApiError, ErrorCode};
+use crate::ids::TokenId;
 
 /// One JSON object and where it is in the body.
 #[derive(Clone, Debug)]
@@ -51,6 +52,11 @@ impl<'a> Fields<'a> {
 
     pub fn string(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
         self.typed(name, "a string", Value::as_str)
+    }
+
+    /// A string that must be there.
+    pub fn required(&self, name: &str) -> Result<&'a str, ApiError> {
+        self.string(name)?.ok_or_else(|| missing(&self.path(name)))
     }
 
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
@@ -118,6 +124,18 @@ pub fn missing(path: &str) -> ApiError {
 /// The error for a field that this server or model cannot honour.
 pub fn unsupported(path: &str, reason: &str) -> ApiError {
     ApiError::of(ErrorCode::UnsupportedParameter, path, format!("Unsupported parameter '{path}': {reason}."))
+}
+
+/// A token id below `vocabulary`; `expected` says what else the field takes.
+///
+/// # Errors
+/// A 400 that names the field.
+pub fn token_id(id: &Value, vocabulary: u32, path: &str, expected: &str) -> Result<TokenId, ApiError> {
+    if !id.is_i64() && !id.is_u64() {
+        return Err(wrong_type(path, expected, id));
+    }
+    let token = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| id < vocabulary);
+    token.map(TokenId).ok_or_else(|| invalid(path, &format!("{id} is not a token id below {vocabulary}")))
 }
 
 fn out_of_range<T: std::fmt::Display>(

@@ -16,6 +16,7 @@ mod choice;
 mod completions;
 mod connection;
 mod constraint;
+mod content;
 mod conversation;
 mod cors;
 mod error;

@@ -1,9 +1,10 @@
-//! Server-sent events: a running request as a response body that is pulled, never pushed.
+//! Answers, whole or as server-sent events: a running request as a response body that is pulled, never pushed.
 //!
 //! The connection asks for the next event when it has sent the last, so a slow reader slows its own request alone. A
 //! stream ends as its API ends streams or with an error event, never with both and never with neither.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header;
@@ -14,11 +15,14 @@ use tokio::time::timeout;
 
 use super::answer::ChoiceEvent;
 use super::error::ApiError;
-use super::generate::Running;
-use super::routes::RequestId;
+use super::generate::{GenerationPlan, Running};
+use super::routes::{Json, RequestId};
+use super::service::Service;
 
-/// How an API spells a request's events.
-pub(super) trait StreamFormat: Send + 'static {
+/// How an API spells a request's answer.
+pub(super) trait AnswerFormat: Send + 'static {
+    /// The body of an answer that is not streamed.
+    fn whole(self, running: Running) -> impl Future<Output = Result<String, ApiError>> + Send;
     /// What comes before the first event.
     fn open(&mut self, running: &Running, frames: &mut Frames);
     /// One event of a choice.
@@ -58,8 +62,26 @@ impl Frames {
     }
 }
 
+/// Runs a request, and answers in the way that it asked for.
+///
+/// # Errors
+/// What it is refused with, or what it fails of before it has a status.
+pub(super) async fn answer(
+    service: &Arc<Service>,
+    plan: GenerationPlan,
+    format: impl AnswerFormat,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let stream = plan.options.stream;
+    let running = Running::start(service, plan).await?;
+    if stream {
+        return Ok(response(running, format, id));
+    }
+    Ok(Json(format.whole(running).await?).into_response())
+}
+
 /// Streams a request that the engine has admitted.
-pub(super) fn response(running: Running, mut format: impl StreamFormat, id: RequestId) -> Response {
+fn response(running: Running, mut format: impl AnswerFormat, id: RequestId) -> Response {
     let mut frames = Frames::default();
     format.open(&running, &mut frames);
     let events = EventStream { running: Some(running), format, id, frames };
@@ -83,7 +105,7 @@ struct EventStream<F> {
     frames: Frames,
 }
 
-impl<F: StreamFormat> EventStream<F> {
+impl<F: AnswerFormat> EventStream<F> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.frames.0.pop_front() {

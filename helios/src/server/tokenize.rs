@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::error::{ApiError, ErrorCode};
-use super::fields::{Fields, missing, wrong_type};
+use super::error::ApiError;
+use super::fields::{Fields, missing, token_id};
 use super::routes::Json;
 use super::service::Service;
 use super::{body, chat};
@@ -55,8 +55,11 @@ pub(super) async fn detokenize(
             let fields = Fields::root(&body)?;
             service.model.check_name(fields.string("model")?)?;
             let tokens = fields.array("tokens")?.ok_or_else(|| missing("tokens"))?;
-            let tokens =
-                tokens.iter().map(|token| read_token(service, token)).collect::<Result<Vec<_>, _>>()?;
+            let vocabulary = service.model.limits.vocabulary;
+            let tokens: Vec<TokenId> = tokens
+                .iter()
+                .map(|id| token_id(id, vocabulary, "tokens", "an array of token ids"))
+                .collect::<Result<_, _>>()?;
             Ok(service.text.tokenizer.decode(&tokens))
         })
         .await?;
@@ -67,22 +70,10 @@ fn tokens(service: &Service, fields: &Fields<'_>) -> Result<Vec<TokenId>, ApiErr
     if fields.get("messages").is_some() {
         return chat::read_conversation(service, fields)?.tokens(service);
     }
-    let prompt = fields.string("prompt")?.ok_or_else(|| missing("prompt"))?;
+    let prompt = fields.required("prompt")?;
     let special = match fields.boolean("add_special_tokens")? {
         Some(false) => SpecialTokens::AsWritten,
         _ => SpecialTokens::Add,
     };
     service.text.tokenizer.encode(prompt, special).map_err(|error| ApiError::tokenizing("prompt", &error))
-}
-
-fn read_token(service: &Service, id: &Value) -> Result<TokenId, ApiError> {
-    let vocabulary = service.model.limits.vocabulary;
-    if !id.is_i64() && !id.is_u64() {
-        return Err(wrong_type("tokens", "an array of token ids", id));
-    }
-    let token = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| id < vocabulary);
-    token.map(TokenId).ok_or_else(|| {
-        let message = format!("Invalid value for 'tokens': {id} is not a token id below {vocabulary}.");
-        ApiError::of(ErrorCode::InvalidValue, "tokens", message)
-    })
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::Value;
 
 use super::constraint::AnswerForm;
 use super::conversation::{Conversation, Ending, set_effort};
 use super::error::ApiError;
 use super::fields::{Fields, invalid, unsupported, wrong_type};
-use super::generate::{GenerationPlan, Running};
+use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, now_s, random_id};
@@ -29,7 +29,6 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let plan = service.prepare(body, prepare).await?;
-    let stream = plan.options.stream;
     let format = write::ChatFormat {
         id: random_id("chatcmpl-")?,
         created_s: now_s(),
@@ -38,11 +37,7 @@ pub(super) async fn create(
         logprobs: plan.logprobs.is_some(),
         include_usage: plan.options.include_usage,
     };
-    let running = Running::start(&service, plan).await?;
-    if stream {
-        return Ok(sse::response(running, format, id));
-    }
-    Ok(Json(format.whole(running).await?).into_response())
+    sse::answer(&service, plan, format, id).await
 }
 
 /// Reads the fields that make up a conversation.

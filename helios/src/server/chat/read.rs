@@ -5,9 +5,10 @@
 
 use serde_json::{Map, Value};
 
+use super::super::content::{Images, read_text};
 use super::super::conversation::{ToolSelection, check_strict, set_reasoning, spelled_arguments};
 use super::super::error::ApiError;
-use super::super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::super::fields::{Fields, invalid, missing, unsupported};
 use crate::parse::ToolChoice;
 
 /// Reads `messages`.
@@ -59,15 +60,14 @@ pub(super) fn read_tool_choice(fields: &Fields<'_>) -> Result<ToolSelection, Api
             let Some(function) = choice.object("function")? else {
                 return Err(unsupported("tool_choice", "as an object it names a function"));
             };
-            let name = function.string("name")?.ok_or_else(|| missing(&function.path("name")))?;
-            Ok(ToolSelection::Of(ToolChoice::Named(name.to_owned())))
+            Ok(ToolSelection::Of(ToolChoice::Named(function.required("name")?.to_owned())))
         }
     }
 }
 
 fn read_message(message: &Value, index: usize) -> Result<Value, ApiError> {
     let fields = Fields::at(message, format!("messages[{index}]"))?;
-    let role = fields.string("role")?.ok_or_else(|| missing(&fields.path("role")))?;
+    let role = fields.required("role")?;
     let role = match role {
         "developer" => "system",
         "system" | "user" | "assistant" | "tool" => role,
@@ -78,7 +78,10 @@ fn read_message(message: &Value, index: usize) -> Result<Value, ApiError> {
         }
     };
     let content = match fields.get("content") {
-        Some(content) => read_content(content, &fields.path("content"))?,
+        Some(content) => {
+            let images = if role == "tool" { Images::Named } else { Images::Refused };
+            read_text(content, &fields.path("content"), images)?
+        }
         // Templates join content as text, and an assistant's turn may consist of tool calls alone.
         None if role == "assistant" => String::new(),
         None => return Err(missing(&fields.path("content"))),
@@ -101,29 +104,6 @@ fn read_message(message: &Value, index: usize) -> Result<Value, ApiError> {
         set_reasoning(&mut normal, reasoning.unwrap_or_default().to_owned());
     }
     Ok(normal)
-}
-
-fn read_content(content: &Value, path: &str) -> Result<String, ApiError> {
-    let parts = match content {
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(parts) => parts,
-        other => return Err(wrong_type(path, "a string or an array of parts", other)),
-    };
-    let mut texts = Vec::with_capacity(parts.len());
-    for (index, part) in parts.iter().enumerate() {
-        let fields = Fields::at(part, format!("{path}[{index}]"))?;
-        let name = match fields.string("type")? {
-            Some("text") => "text",
-            Some("refusal") => "refusal",
-            Some(kind) => {
-                let reason = format!("this model takes text alone, not parts of type '{kind}'");
-                return Err(unsupported(&fields.path("type"), &reason));
-            }
-            None => return Err(missing(&fields.path("type"))),
-        };
-        texts.push(fields.string(name)?.ok_or_else(|| missing(&fields.path(name)))?);
-    }
-    Ok(texts.join("\n"))
 }
 
 fn read_tool_call(call: &Value, path: String) -> Result<Value, ApiError> {

@@ -6,7 +6,7 @@ use super::super::answer::{Answer, Call, ChoiceEvent, Finish};
 use super::super::error::ApiError;
 use super::super::generate::Running;
 use super::super::logprobs::{self, TokenReport};
-use super::super::sse::{Frames, StreamFormat};
+use super::super::sse::{AnswerFormat, Frames};
 use crate::parse::OutputEvent;
 
 pub(super) struct ChatFormat {
@@ -19,32 +19,6 @@ pub(super) struct ChatFormat {
 }
 
 impl ChatFormat {
-    pub async fn whole(&self, mut running: Running) -> Result<String, ApiError> {
-        let answers = running.whole().await?;
-        let choices: Vec<Value> = answers
-            .iter()
-            .enumerate()
-            .map(|(index, answer)| {
-                json!({
-                    "index": index,
-                    "message": message(answer),
-                    "logprobs": self.logprobs(&running, &answer.tokens),
-                    "finish_reason": answer.finish.reason(),
-                })
-            })
-            .collect();
-        let body = json!({
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self.created_s,
-            "model": self.model,
-            "choices": choices,
-            "usage": running.usage().json(),
-            "system_fingerprint": self.fingerprint,
-        });
-        Ok(body.to_string())
-    }
-
     fn logprobs(&self, running: &Running, tokens: &[TokenReport]) -> Value {
         match self.logprobs {
             true => logprobs::chat(&running.service().text.tokenizer, tokens),
@@ -74,7 +48,33 @@ impl ChatFormat {
     }
 }
 
-impl StreamFormat for ChatFormat {
+impl AnswerFormat for ChatFormat {
+    async fn whole(self, mut running: Running) -> Result<String, ApiError> {
+        let answers = running.whole().await?;
+        let choices: Vec<Value> = answers
+            .iter()
+            .enumerate()
+            .map(|(index, answer)| {
+                json!({
+                    "index": index,
+                    "message": message(answer),
+                    "logprobs": self.logprobs(&running, &answer.tokens),
+                    "finish_reason": answer.finish.reason(),
+                })
+            })
+            .collect();
+        let body = json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created_s,
+            "model": self.model,
+            "choices": choices,
+            "usage": running.usage().json(),
+            "system_fingerprint": self.fingerprint,
+        });
+        Ok(body.to_string())
+    }
+
     fn open(&mut self, running: &Running, frames: &mut Frames) {
         for index in 0..running.choices() {
             let delta = json!({"role": "assistant", "content": "", "refusal": null});

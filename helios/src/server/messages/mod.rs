@@ -10,13 +10,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::json;
 
 use super::constraint::AnswerForm;
 use super::error::ApiError;
 use super::fields::Fields;
-use super::generate::{GenerationPlan, Running};
+use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, random_id};
@@ -29,14 +29,9 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let plan = service.prepare(body, prepare).await?;
-    let stream = plan.options.stream;
     let format =
         write::MessageFormat::new(random_id("msg_")?, service.model.id.clone(), id.as_str().to_owned());
-    let running = Running::start(&service, plan).await?;
-    if stream {
-        return Ok(sse::response(running, format, id));
-    }
-    Ok(Json(format.whole(running).await?).into_response())
+    sse::answer(&service, plan, format, id).await
 }
 
 /// Counts a prompt's tokens without generating anything.

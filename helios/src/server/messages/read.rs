@@ -7,18 +7,17 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::super::content::{Images, Part, joined, parts, read_text, refused};
 use super::super::conversation::{
     AssistantTurn, Conversation, Ending, ToolSelection, check_strict, set_effort, tool_message,
 };
 use super::super::error::ApiError;
-use super::super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::super::fields::{Fields, invalid, missing};
 use super::super::service::Service;
 use crate::parse::ToolChoice;
 
 /// A block that changes with every request and would keep it from sharing its prefix with the one before.
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
-/// Stands for an image in a tool's result, which the agent that sent it cannot take back.
-const OMITTED_IMAGE: &str = "[An image was here, which this model cannot see.]";
 
 /// Reads the fields that make up a conversation.
 ///
@@ -27,7 +26,7 @@ const OMITTED_IMAGE: &str = "[An image was here, which this model cannot see.]";
 pub(super) fn read_conversation(service: &Service, fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     let mut reader = Reader::default();
     if let Some(system) = fields.get("system") {
-        let text = read_text(system, "system", Images::Refused)?;
+        let text = read_system(system, "system")?;
         if !text.is_empty() {
             reader.messages.push(json!({"role": "system", "content": text}));
         }
@@ -64,12 +63,12 @@ struct Reader {
 
 impl Reader {
     fn read_message(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let role = required(fields, "role")?;
+        let role = fields.required("role")?;
         let path = fields.path("content");
         let content = fields.get("content").ok_or_else(|| missing(&path))?;
         match role {
             "system" => {
-                let text = read_text(content, &path, Images::Refused)?;
+                let text = read_system(content, &path)?;
                 self.messages.push(json!({"role": "system", "content": text}));
                 Ok(())
             }
@@ -84,14 +83,14 @@ impl Reader {
 
     fn read_user(&mut self, content: &Value, path: &str) -> Result<(), ApiError> {
         let mut texts: Vec<&str> = Vec::new();
-        for block in blocks(content, path)? {
-            match block {
-                Block::Text(text) => texts.push(text),
-                Block::Other { kind: "tool_result", fields } => {
+        for part in parts(content, path)? {
+            match part {
+                Part::Text(text) => texts.push(text),
+                Part::Other { kind: "tool_result", fields } => {
                     self.flush_user(&mut texts);
                     self.read_result(&fields)?;
                 }
-                Block::Other { kind, fields } => return Err(refused(kind, &fields)),
+                Part::Other { kind, fields } => return Err(refused(kind, &fields)),
             }
         }
         self.flush_user(&mut texts);
@@ -106,7 +105,7 @@ impl Reader {
     }
 
     fn read_result(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let id = required(fields, "tool_use_id")?;
+        let id = fields.required("tool_use_id")?;
         let path = fields.path("content");
         let text = match fields.get("content") {
             None => String::new(),
@@ -121,15 +120,15 @@ impl Reader {
 
     fn read_assistant(&mut self, content: &Value, path: &str) -> Result<(), ApiError> {
         let mut turn = AssistantTurn::default();
-        for block in blocks(content, path)? {
-            match block {
-                Block::Text(text) => turn.texts.push(text.to_owned()),
-                Block::Other { kind: "thinking", fields } => {
-                    turn.reasoning.push_str(required(&fields, "thinking")?);
+        for part in parts(content, path)? {
+            match part {
+                Part::Text(text) => turn.texts.push(text.to_owned()),
+                Part::Other { kind: "thinking", fields } => {
+                    turn.reasoning.push_str(fields.required("thinking")?);
                 }
-                Block::Other { kind: "tool_use", fields } => self.read_call(&fields, &mut turn)?,
+                Part::Other { kind: "tool_use", fields } => self.read_call(&fields, &mut turn)?,
                 // Redacted thinking, and what Anthropic's own tools did.
-                Block::Other { .. } => {}
+                Part::Other { .. } => {}
             }
         }
         self.messages.push(turn.message());
@@ -137,8 +136,8 @@ impl Reader {
     }
 
     fn read_call(&mut self, fields: &Fields<'_>, turn: &mut AssistantTurn) -> Result<(), ApiError> {
-        let id = required(fields, "id")?;
-        let name = required(fields, "name")?;
+        let id = fields.required("id")?;
+        let name = fields.required("name")?;
         let input =
             fields.object("input")?.map_or_else(|| json!({}), |input| input.object_map().clone().into());
         turn.call(id, name, input);
@@ -147,59 +146,11 @@ impl Reader {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Images {
-    Refused,
-    Named,
-}
-
-enum Block<'a> {
-    Text(&'a str),
-    Other { kind: &'a str, fields: Fields<'a> },
-}
-
-/// The blocks of a content; a string is one block of text.
-fn blocks<'a>(content: &'a Value, path: &str) -> Result<Vec<Block<'a>>, ApiError> {
-    match content {
-        Value::String(text) => Ok(vec![Block::Text(text)]),
-        Value::Array(blocks) => blocks
-            .iter()
-            .enumerate()
-            .map(|(index, block)| read_block(block, format!("{path}[{index}]")))
-            .collect(),
-        other => Err(wrong_type(path, "a string or an array of blocks", other)),
-    }
-}
-
-fn read_block(block: &Value, path: String) -> Result<Block<'_>, ApiError> {
-    let fields = Fields::at(block, path)?;
-    match fields.string("type")?.ok_or_else(|| missing(&fields.path("type")))? {
-        "text" => Ok(Block::Text(required(&fields, "text")?)),
-        kind => Ok(Block::Other { kind, fields }),
-    }
-}
-
-fn required<'a>(fields: &Fields<'a>, name: &str) -> Result<&'a str, ApiError> {
-    fields.string(name)?.ok_or_else(|| missing(&fields.path(name)))
-}
-
-/// A content that must be text; images in it are named, if they are allowed at all.
-fn read_text(content: &Value, path: &str, images: Images) -> Result<String, ApiError> {
-    let mut texts = Vec::new();
-    for block in blocks(content, path)? {
-        match block {
-            Block::Text(text) if text.starts_with(BILLING_HEADER) => {}
-            Block::Text(text) => texts.push(text),
-            Block::Other { kind: "image", .. } if images == Images::Named => texts.push(OMITTED_IMAGE),
-            Block::Other { kind, fields } => return Err(refused(kind, &fields)),
-        }
-    }
-    Ok(texts.join("\n"))
-}
-
-fn refused(kind: &str, fields: &Fields<'_>) -> ApiError {
-    let reason = format!("this model takes text alone, not blocks of type '{kind}'");
-    unsupported(&fields.path("type"), &reason)
+/// A system text, without the block that changes with every request.
+fn read_system(content: &Value, path: &str) -> Result<String, ApiError> {
+    let mut parts = parts(content, path)?;
+    parts.retain(|part| !matches!(part, Part::Text(text) if text.starts_with(BILLING_HEADER)));
+    joined(&parts, Images::Refused)
 }
 
 /// Tools in the shape that templates take. A tool of another type than `custom` is one of Anthropic's servers.
@@ -211,7 +162,7 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
             continue;
         }
         check_strict(tool.boolean("strict")?, &tool.path("strict"))?;
-        let mut function = json!({"name": required(&tool, "name")?});
+        let mut function = json!({"name": tool.required("name")?});
         if let Some(description) = tool.string("description")? {
             function["description"] = description.into();
         }
@@ -228,10 +179,10 @@ fn read_tool_choice(fields: &Fields<'_>) -> Result<(ToolSelection, bool), ApiErr
     let Some(choice) = fields.object("tool_choice")? else {
         return Ok((ToolSelection::Of(ToolChoice::Auto), true));
     };
-    let selection = match required(&choice, "type")? {
+    let selection = match choice.required("type")? {
         "auto" => ToolSelection::Of(ToolChoice::Auto),
         "any" => ToolSelection::Of(ToolChoice::Required),
-        "tool" => ToolSelection::Of(ToolChoice::Named(required(&choice, "name")?.to_owned())),
+        "tool" => ToolSelection::Of(ToolChoice::Named(choice.required("name")?.to_owned())),
         "none" => ToolSelection::None,
         other => {
             let requirement = format!("'{other}' is not one of 'auto', 'any', 'tool' and 'none'");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::answer::{ChoiceEvent, Finish, Usage};
 use super::super::error::ApiError;
 use super::super::generate::Running;
-use super::super::sse::{Frames, StreamFormat};
+use super::super::sse::{AnswerFormat, Frames};
 use crate::parse::OutputEvent;
 
 /// Clients hand a thought back with its signature; nothing here needs one, but it must not be empty.
@@ -37,15 +37,6 @@ enum BlockKind {
 impl MessageFormat {
     pub fn new(id: String, model: String, request_id: String) -> Self {
         Self { id, model, request_id, blocks: Vec::new(), open: None, finish: None }
-    }
-
-    pub async fn whole(mut self, mut running: Running) -> Result<String, ApiError> {
-        let mut frames = Frames::default();
-        while let Some((_, event)) = running.next().await? {
-            self.take(event, &mut frames);
-            frames.clear();
-        }
-        Ok(self.message(usage(running.usage())).to_string())
     }
 
     /// The message as far as it is written.
@@ -143,7 +134,16 @@ impl MessageFormat {
     }
 }
 
-impl StreamFormat for MessageFormat {
+impl AnswerFormat for MessageFormat {
+    async fn whole(mut self, mut running: Running) -> Result<String, ApiError> {
+        let mut frames = Frames::default();
+        while let Some((_, event)) = running.next().await? {
+            self.take(event, &mut frames);
+            frames.clear();
+        }
+        Ok(self.message(usage(running.usage())).to_string())
+    }
+
     fn open(&mut self, running: &Running, frames: &mut Frames) {
         let message = self.message(usage(running.usage()));
         frames.event(&json!({"type": "message_start", "message": message}));

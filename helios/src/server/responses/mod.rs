@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::Value;
 
 pub(super) use self::store::ResponseStore;
@@ -22,7 +22,7 @@ use self::write::ResponseFormat;
 use super::constraint::AnswerForm;
 use super::error::ApiError;
 use super::fields::{Fields, unsupported};
-use super::generate::{GenerationPlan, Running};
+use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
 use super::routes::{Json, RequestId};
 use super::service::{Service, random_id};
@@ -35,13 +35,8 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let Prepared { plan, resource, names, history } = service.prepare(body, prepare).await?;
-    let stream = plan.options.stream;
     let format = ResponseFormat::new(random_id("")?, resource, names, history);
-    let running = Running::start(&service, plan).await?;
-    if stream {
-        return Ok(sse::response(running, format, id));
-    }
-    Ok(Json(format.whole(running).await?).into_response())
+    sse::answer(&service, plan, format, id).await
 }
 
 /// A request that is read.

@@ -8,14 +8,12 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::super::content::{Images, read_text};
 use super::super::conversation::{AssistantTurn, Conversation, set_effort, spelled_arguments, tool_message};
 use super::super::error::ApiError;
-use super::super::fields::{Fields, invalid, missing, unsupported, wrong_type};
+use super::super::fields::{Fields, invalid, missing, wrong_type};
 use super::super::service::Service;
 use super::tools::ToolNames;
-
-/// Stands for an image in a tool's output, which the agent that sent it cannot take back.
-const OMITTED_IMAGE: &str = "[An image was here, which this model cannot see.]";
 
 pub(super) struct Read {
     pub conversation: Conversation,
@@ -86,10 +84,10 @@ impl Reader {
     }
 
     fn read_message(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let role = required(fields, "role")?;
+        let role = fields.required("role")?;
         let path = fields.path("content");
         let content = fields.get("content").ok_or_else(|| missing(&path))?;
-        let text = read_content(content, &path, Images::Refused)?;
+        let text = read_text(content, &path, Images::Refused)?;
         let role = match role {
             "assistant" => {
                 // What was said after a call is a message of its own.
@@ -131,8 +129,8 @@ impl Reader {
     }
 
     fn read_call(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let id = required(fields, "call_id")?;
-        let name = ToolNames::shown(fields.string("namespace")?, required(fields, "name")?);
+        let id = fields.required("call_id")?;
+        let name = ToolNames::shown(fields.string("namespace")?, fields.required("name")?);
         let arguments =
             spelled_arguments(fields.string("arguments")?.unwrap_or_default(), &fields.path("arguments"))?;
         self.turn.call(id, &name, arguments);
@@ -141,10 +139,10 @@ impl Reader {
     }
 
     fn read_output(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let id = required(fields, "call_id")?;
+        let id = fields.required("call_id")?;
         let path = fields.path("output");
         let output = fields.get("output").ok_or_else(|| missing(&path))?;
-        let text = read_content(output, &path, Images::Named)?;
+        let text = read_text(output, &path, Images::Named)?;
         self.flush();
         let name = self.called.get(id).map(String::as_str);
         self.messages.push(tool_message(id, name, &text));
@@ -157,36 +155,4 @@ impl Reader {
             self.messages.push(turn.message());
         }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Images {
-    Refused,
-    Named,
-}
-
-fn read_content(content: &Value, path: &str, images: Images) -> Result<String, ApiError> {
-    let parts = match content {
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(parts) => parts,
-        other => return Err(wrong_type(path, "a string or an array of parts", other)),
-    };
-    let mut texts = Vec::with_capacity(parts.len());
-    for (index, part) in parts.iter().enumerate() {
-        let fields = Fields::at(part, format!("{path}[{index}]"))?;
-        texts.push(match required(&fields, "type")? {
-            "input_text" | "output_text" | "text" => required(&fields, "text")?,
-            "refusal" => required(&fields, "refusal")?,
-            "input_image" if images == Images::Named => OMITTED_IMAGE,
-            kind => {
-                let reason = format!("this model takes text alone, not parts of type '{kind}'");
-                return Err(unsupported(&fields.path("type"), &reason));
-            }
-        });
-    }
-    Ok(texts.join("\n"))
-}
-
-fn required<'a>(fields: &Fields<'a>, name: &str) -> Result<&'a str, ApiError> {
-    fields.string(name)?.ok_or_else(|| missing(&fields.path(name)))
 }

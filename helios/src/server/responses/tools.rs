@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::conversation::{ToolSelection, check_strict};
 use super::super::error::ApiError;
-use super::super::fields::{Fields, invalid, missing};
+use super::super::fields::{Fields, invalid};
 use crate::parse::ToolChoice;
 
 /// The tools of a request, under the names that the model sees.
@@ -78,7 +78,7 @@ impl ToolNames {
         };
         match choice.string("type")? {
             Some("function") => {
-                let name = choice.string("name")?.ok_or_else(|| missing(&choice.path("name")))?;
+                let name = choice.required("name")?;
                 let shown = Self::shown(choice.string("namespace")?, name);
                 Ok(ToolSelection::Of(ToolChoice::Named(shown)))
             }
@@ -89,7 +89,7 @@ impl ToolNames {
     }
 
     fn add_namespace(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
-        let namespace = fields.string("name")?.ok_or_else(|| missing(&fields.path("name")))?;
+        let namespace = fields.required("name")?;
         for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
             let tool = Fields::at(tool, format!("{}[{index}]", fields.path("tools")))?;
             if tool.string("type")?.is_none_or(|kind| kind == "function") {
@@ -100,7 +100,7 @@ impl ToolNames {
     }
 
     fn add(&mut self, fields: &Fields<'_>, namespace: Option<&str>) -> Result<(), ApiError> {
-        let name = fields.string("name")?.ok_or_else(|| missing(&fields.path("name")))?;
+        let name = fields.required("name")?;
         check_strict(fields.boolean("strict")?, &fields.path("strict"))?;
         let shown = Self::shown(namespace, name);
         let mut function = json!({"name": shown});

@@ -7,7 +7,7 @@ use super::super::conversation::AssistantTurn;
 use super::super::error::ApiError;
 use super::super::generate::Running;
 use super::super::service::Service;
-use super::super::sse::{Frames, StreamFormat};
+use super::super::sse::{AnswerFormat, Frames};
 use super::resource::{Resource, Status};
 use super::tools::ToolNames;
 use crate::parse::OutputEvent;
@@ -54,16 +54,6 @@ impl ResponseFormat {
             finish: None,
             events: 0,
         }
-    }
-
-    pub async fn whole(mut self, mut running: Running) -> Result<String, ApiError> {
-        let mut frames = Frames::default();
-        while let Some((_, event)) = running.next().await? {
-            self.take(event, &mut frames);
-            frames.clear();
-        }
-        self.keep(running.service());
-        Ok(self.response(&self.status(), Some(running.usage())).to_string())
     }
 
     fn id(&self) -> String {
@@ -255,7 +245,17 @@ impl ResponseFormat {
     }
 }
 
-impl StreamFormat for ResponseFormat {
+impl AnswerFormat for ResponseFormat {
+    async fn whole(mut self, mut running: Running) -> Result<String, ApiError> {
+        let mut frames = Frames::default();
+        while let Some((_, event)) = running.next().await? {
+            self.take(event, &mut frames);
+            frames.clear();
+        }
+        self.keep(running.service());
+        Ok(self.response(&self.status(), Some(running.usage())).to_string())
+    }
+
     fn open(&mut self, _: &Running, frames: &mut Frames) {
         for kind in ["response.created", "response.in_progress"] {
             let response = self.response(&Status::InProgress, None);

@@ -114,7 +114,8 @@ async fn the_template_gets_the_conversation_in_its_own_terms() {
             {"role": "user", "content": "Hi"},
             {"role": "user", "content": "again"},
             {"role": "assistant", "content": null, "tool_calls": [call("{\"x\": [1]}"), call("")]},
-            {"role": "tool", "tool_call_id": "c1", "content": "done"},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "done"},
+                {"type": "image_url", "image_url": {"url": "data:"}}]},
         ],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {"$schema": "<x>", "maximum": 9007199254740991_i64}}}],
         "tool_choice": "auto", "metadata": {"a": 1}, "user": "me", "store": false, "unknown": [1],
@@ -126,7 +127,7 @@ async fn the_template_gets_the_conversation_in_its_own_terms() {
         "[tools [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"$schema\": \"<x>\", \
          \"maximum\": 9007199254740991}}}]]<|im_start|>system\nBe\nbrief<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n\
          <|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n[call {\"x\": [1]}][call {}]<|im_end|>\n\
-         <|im_start|>tool\ndone<|im_end|>\n<|im_start|>assistant\n"
+         <|im_start|>tool\ndone\n[An image was here, which this model cannot see.]<|im_end|>\n<|im_start|>assistant\n"
     );
     let mut without = body.clone();
     without["tool_choice"] = json!("none");

@@ -55,7 +55,7 @@ pub struct RunOptions {
     /// What a request with `temperature: 0` gets.
     #[arg(long, value_enum, default_value_t)]
     pub zero_temperature: ZeroTemperature,
-    /// Requests that may wait for admission; further ones are refused with status 503.
+    /// Requests that may wait for admission, divided evenly among the keys; further ones are refused with status 503.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_queue: u32,
     /// How long running requests may take to finish once the server is told to stop.
@@ -65,7 +65,7 @@ pub struct RunOptions {
     /// variable and --api-key-file they cannot.
     #[arg(long, value_name = "KEY", env = "FLARE_API_KEY", hide_env_values = true, value_parser = parse_key)]
     pub api_key: Option<ApiKey>,
-    /// File with such keys, one a line.
+    /// File with such keys, one a line. Each key is a client, and clients take turns.
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// Origin of web pages that may send requests, or * for all; repeatable. Default: none.
@@ -91,17 +91,20 @@ impl RunOptions {
         self.request_timeout_ms.map(Duration::from_millis)
     }
 
-    /// The keys of all sources.
+    /// The keys of all sources, each once.
     pub fn api_keys(&self) -> Result<Vec<ApiKey>, RunError> {
         let mut keys: Vec<ApiKey> = self.api_key.iter().cloned().collect();
         if let Some(file) = &self.api_key_file {
             let wrong = |reason: String| RunError::Keys { file: file.clone(), reason };
             let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-            let count = keys.len();
-            keys.extend(lines.map(ApiKey::new));
-            if keys.len() == count {
+            let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+            if lines.peek().is_none() {
                 return Err(wrong("there are none in it".to_owned()));
+            }
+            for key in lines.map(ApiKey::new) {
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
             }
         }
         Ok(keys)
@@ -236,7 +239,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("flare-keys-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("keys");
-        std::fs::write(&file, "first\n\n second \n").unwrap();
+        std::fs::write(&file, "first\n\n second \nthird\nfirst\n").unwrap();
         let path = file.to_str().unwrap();
         let both = options(&["--api-key", "third", "--api-key-file", path]).unwrap();
         assert!(!format!("{both:?}").contains("third"));

@@ -29,8 +29,13 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
     clock.lap("core");
     let text = TextFrontend::new(&contract, &assets)?;
     clock.lap("text");
-    let (engine, receiver) =
-        channel(EngineLimits { waiting_max: options.max_queue, ..EngineLimits::default() });
+    let clients = u32::try_from(api_keys.len()).unwrap_or(u32::MAX).max(1);
+    let (engine, receiver) = channel(EngineLimits {
+        waiting_max: options.max_queue,
+        // Every client finds room for its share, whatever the others do.
+        client_waiting_max: (options.max_queue / clients).max(1),
+        ..EngineLimits::default()
+    });
     let tiers = options.prefix_cache();
     let worker_options = WorkerOptions {
         pages: memory.pages,

@@ -39,6 +39,10 @@ id! {
     RequestId(u64)
 }
 id! {
+    /// Whom requests count for where they wait: the place of its key among the server's. Without keys everybody is client 0.
+    ClientId(u32)
+}
+id! {
     /// A program submitted to the device, counted from load; 0 means none.
     StepId(u64)
 }

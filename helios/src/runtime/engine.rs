@@ -6,18 +6,19 @@
 //! phase it is: the model thread reads the request's flag in every pass, and it makes passes as long as it has
 //! a request, so a cancel is neither queued nor lost.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
 use crate::grammar::Constraint;
-use crate::ids::{RequestId, TokenId};
+use crate::ids::{ClientId, RequestId, TokenId};
 use crate::tiers::{StatsReader, TierStats};
 
 use super::clock::now;
 use super::metrics::EngineHistograms;
+use super::places::{WaitingPlace, WaitingPlaces};
 
 /// Commands beside submissions that the queue has room for.
 const CONTROL_COMMANDS_MAX: usize = 8;
@@ -29,13 +30,15 @@ const CONTROL_EVENTS_MAX: u32 = 2;
 pub struct EngineLimits {
     /// Requests submitted and not yet admitted.
     pub waiting_max: u32,
+    /// Those of one client.
+    pub client_waiting_max: u32,
     /// Tokens that a request may be ahead of its reader; a request that can only make fewer holds room for fewer.
     pub events_max: u32,
 }
 
 impl Default for EngineLimits {
     fn default() -> Self {
-        Self { waiting_max: 1024, events_max: 4096 }
+        Self { waiting_max: 1024, client_waiting_max: 1024, events_max: 4096 }
     }
 }
 
@@ -54,7 +57,7 @@ pub fn channel(limits: EngineLimits) -> (Engine, EngineReceiver) {
         histograms: Arc::clone(&histograms),
         failure: Arc::clone(&failure),
         tiers: Arc::clone(&tiers),
-        waiting: Arc::new(AtomicU32::new(0)),
+        places: WaitingPlaces::new(limits),
         ids: Arc::new(AtomicU64::new(1)),
         limits,
     };
@@ -78,7 +81,7 @@ pub struct Engine {
     histograms: Arc<EngineHistograms>,
     failure: Arc<OnceLock<EngineError>>,
     tiers: Arc<OnceLock<StatsReader>>,
-    waiting: Arc<AtomicU32>,
+    places: WaitingPlaces,
     ids: Arc<AtomicU64>,
     limits: EngineLimits,
 }
@@ -87,13 +90,13 @@ impl Engine {
     /// Queues a request or refuses it at once; it never waits for the model thread.
     ///
     /// # Errors
-    /// `QueueFull`, `ShuttingDown`, or `Execution` once the engine has failed. What the model thread finds wrong with a
+    /// `QueueFull`, `ShareFull`, `ShuttingDown`, or `Execution` once the engine has failed. What the model thread finds wrong with a
     /// request comes as its first event, [`GenerationEvent::Failed`].
     pub async fn submit(&self, request: GenerationRequest) -> Result<Generation, EngineError> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
         }
-        let place = WaitingPlace::take(&self.waiting, self.limits.waiting_max)?;
+        let place = self.places.take(request.client)?;
         let id = RequestId(self.ids.fetch_add(1, Ordering::Relaxed));
         let capacity = request.output_tokens_max.min(self.limits.events_max) + CONTROL_EVENTS_MAX;
         let (event_sender, events) = mpsc::channel(capacity as usize);
@@ -115,7 +118,8 @@ impl Engine {
     /// The model thread's last published counters; never waits for it.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats.borrow().clone();
-        stats.requests_waiting = self.waiting.load(Ordering::Relaxed);
+        stats.requests_waiting = self.places.taken();
+        stats.requests_refused = self.places.refused();
         // Tiers go on while the model thread has nothing to do.
         stats.tiers = self.tiers.get().map(StatsReader::read).unwrap_or_default();
         stats
@@ -154,29 +158,6 @@ pub struct CancelGuard {
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Release);
-    }
-}
-
-/// One place among the requests that wait; dropping it, at admission or at the end, gives it back.
-#[derive(Debug)]
-pub struct WaitingPlace {
-    waiting: Arc<AtomicU32>,
-}
-
-impl WaitingPlace {
-    fn take(waiting: &Arc<AtomicU32>, waiting_max: u32) -> Result<Self, EngineError> {
-        waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (count < waiting_max).then_some(count + 1)
-            })
-            .map_err(|waiting| EngineError::QueueFull { waiting })?;
-        Ok(Self { waiting: Arc::clone(waiting) })
-    }
-}
-
-impl Drop for WaitingPlace {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -288,6 +269,8 @@ impl SamplingParameters {
 /// One sequence to generate.
 #[derive(Clone, Debug)]
 pub struct GenerationRequest {
+    /// Whose turn it takes.
+    pub client: ClientId,
     /// Not empty, and shorter than the core's context.
     pub prompt: Arc<[TokenId]>,
     /// The ends of completed messages, in tokens from the prompt's start: ascending, and strictly inside the prompt.
@@ -348,6 +331,11 @@ pub enum EngineError {
     /// The admission queue is full; the caller may retry.
     #[error("{waiting} requests are waiting already, and the queue holds no more; retry later")]
     QueueFull { waiting: u32 },
+    /// The client has as many requests waiting as one may have.
+    #[error(
+        "{waiting} requests of this client are waiting already, which is its share of the queue; retry later"
+    )]
+    ShareFull { waiting: u32 },
     /// The prompt and one output token exceed the context.
     #[error(
         "the prompt has {prompt_tokens} tokens and the context holds {context_tokens_max}; shorten the prompt"
@@ -393,6 +381,8 @@ pub struct EngineStats {
     pub requests_finished: u64,
     pub requests_cancelled: u64,
     pub requests_failed: u64,
+    /// Requests that found the queue, or their client's share of it, full; they are among none of the others.
+    pub requests_refused: u64,
     /// Requests that gave back their pages to be computed again later.
     pub preemptions: u64,
     /// Tokens that prefill computed, those of preempted histories included.
@@ -424,6 +414,7 @@ mod tests {
 
     fn request() -> GenerationRequest {
         GenerationRequest {
+            client: ClientId(0),
             prompt: Arc::from([TokenId(1)]),
             endpoints: Arc::default(),
             cache_salt: None,
@@ -437,11 +428,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_waiting_bound_refuses_at_once_and_admission_makes_room() {
-        let (engine, mut receiver) = channel(EngineLimits { waiting_max: 2, events_max: 16 });
+        let (engine, mut receiver) = channel(EngineLimits { waiting_max: 2, ..EngineLimits::default() });
         let _first = engine.submit(request()).await.unwrap();
         let _second = engine.submit(request()).await.unwrap();
         assert_eq!(engine.submit(request()).await.unwrap_err(), EngineError::QueueFull { waiting: 2 });
-        assert_eq!(engine.stats().requests_waiting, 2);
+        assert_eq!((engine.stats().requests_waiting, engine.stats().requests_refused), (2, 1));
         drop(receiver.commands.recv().await.unwrap());
         engine.submit(request()).await.unwrap();
     }

@@ -10,6 +10,7 @@ pub mod engine;
 mod masks;
 pub mod metrics;
 pub mod pack;
+mod places;
 mod queue;
 mod requests;
 mod tiers;

@@ -13,9 +13,10 @@ use crate::ids::{RequestId, TokenId};
 use crate::schedule::{Ending, Finish, Rejection};
 
 use super::engine::{
-    EngineError, FinishReason, GenerationEvent, GenerationRequest, SampledToken, Submission, WaitingPlace,
+    EngineError, FinishReason, GenerationEvent, GenerationRequest, SampledToken, Submission,
 };
 use super::metrics::EngineHistograms;
+use super::places::WaitingPlace;
 
 /// A request and its listener.
 #[derive(Debug)]

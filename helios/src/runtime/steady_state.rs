@@ -12,7 +12,7 @@ use crate::core::contract::{BoundContract, OperationFamily, ValueSource};
 use crate::core::proto::CompletionField;
 use crate::device::allocations::allocations;
 use crate::device::{BufferId, DeviceError, Executor, Fence, ProgramId};
-use crate::ids::{Digest, RequestId, TokenId};
+use crate::ids::{ClientId, Digest, RequestId, TokenId};
 use crate::schedule::{Event, Operation, Prompt, Scheduler, SchedulerLimits, Step};
 use crate::sim::core::{SLOTS, contract};
 
@@ -80,6 +80,7 @@ fn answer(contract: &BoundContract, step: &Step, completion: &Mutex<Vec<u8>>) {
 
 fn request() -> GenerationRequest {
     GenerationRequest {
+        client: ClientId(0),
         prompt: (1..=5).map(TokenId).collect(),
         endpoints: Arc::default(),
         cache_salt: None,
@@ -110,7 +111,8 @@ fn decode_steps_allocate_nothing() {
             conditions: Arc::default(),
             is_constrained: false,
         };
-        let event = Event::Submit { request: RequestId(id), prompt, output_tokens_max: 90 };
+        let event =
+            Event::Submit { request: RequestId(id), client: ClientId(0), prompt, output_tokens_max: 90 };
         scheduler.handle(event, Duration::ZERO).unwrap();
     }
     let (mut steps, mut asked) = (0, [0, 0]);

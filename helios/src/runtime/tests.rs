@@ -9,7 +9,7 @@ use super::engine::*;
 use super::worker::{Worker, WorkerOptions};
 use crate::core::proto::CompletionField;
 use crate::grammar::{Envelope, GrammarCompiler, GrammarLimits, GrammarSource, Vocabulary};
-use crate::ids::{Digest, TokenId};
+use crate::ids::{ClientId, Digest, TokenId};
 use crate::sim::core::{CONTEXT_TOKENS, SLOTS, VOCABULARY, contract};
 use crate::sim::executor::{Fault, SimExecutor, stream};
 use crate::sim::model::{END_TOKEN, next_token};
@@ -68,6 +68,7 @@ impl Server {
 
 fn request(prompt: &[u32], output_tokens_max: u32) -> GenerationRequest {
     GenerationRequest {
+        client: ClientId(0),
         prompt: prompt.iter().copied().map(TokenId).collect(),
         endpoints: Arc::default(),
         cache_salt: None,

@@ -219,14 +219,14 @@ impl ModelThread {
         // Masks are all that needs it from here on; where they let an end token through, it is not ignored.
         let constraint = submission.request.constraint.take();
         submission.request.ignore_eos &= constraint.is_none();
-        let output_tokens_max = submission.request.output_tokens_max;
+        let (client, output_tokens_max) = (submission.request.client, submission.request.output_tokens_max);
         if !self.requests.insert(submission) {
             return Ok(());
         }
         if let Some(constraint) = constraint {
             self.masks.add(request, *constraint);
         }
-        self.handle(Event::Submit { request, prompt, output_tokens_max })
+        self.handle(Event::Submit { request, client, prompt, output_tokens_max })
     }
 
     fn take_answers(&mut self) -> Result<(), EngineError> {

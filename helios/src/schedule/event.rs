@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::{Condition, PrefixName};
-use crate::ids::{Digest, Epoch, RequestId, SlotId, TokenId, TransferId};
+use crate::ids::{ClientId, Digest, Epoch, RequestId, SlotId, TokenId, TransferId};
 
 /// What a request starts from.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ pub enum Event<'a> {
     /// A request arrived. Its id has not been used before.
     Submit {
         request: RequestId,
+        client: ClientId,
         prompt: Prompt,
         /// Clamped to what the context leaves.
         output_tokens_max: u32,

@@ -10,7 +10,7 @@ use super::scheduler::Scheduler;
 use super::sequence::{Base, Leave, Running, Sequence, Stage};
 
 impl Scheduler {
-    /// Admits waiting requests in order of arrival, as far as slots and pages go.
+    /// Admits waiting requests in the order of their turns, as far as slots and pages go.
     pub(super) fn admit(&mut self) {
         while self.slots.available() > 0 {
             let (geometry, cache) = (&self.geometry, &self.cache);

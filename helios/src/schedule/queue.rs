@@ -1,12 +1,17 @@
-//! Requests that wait for resources, in order of arrival.
+//! Requests that wait for resources, in the order of their turns.
+//!
+//! Clients take turns. Each waiting request of a client belongs to another round; rounds follow each other, and within one
+//! the order is that of arrival. So a client with many requests has one in each of the coming rounds, and another's only
+//! request belongs to the round that is being admitted, or to the next if its client had its turn already. With one client
+//! this is the order of arrival.
 //!
 //! A request that does not fit does not block smaller ones behind it, but each of them that is admitted first counts as
 //! a bypass, and after [`BYPASSES_MAX`] nothing passes it any more: what runs ends, and it is next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::cache::{IntegrityError, PrefixCache};
-use crate::ids::{RequestId, SnapshotId, TransferId};
+use crate::ids::{ClientId, RequestId, SnapshotId, TransferId};
 
 use super::sequence::{Mask, Sequence};
 
@@ -55,6 +60,10 @@ impl Waiting {
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitingQueue {
     entries: VecDeque<Waiting>,
+    /// The round that is being admitted.
+    round: u64,
+    /// The clients that had their turn in it.
+    served: BTreeSet<ClientId>,
 }
 
 impl WaitingQueue {
@@ -70,9 +79,18 @@ impl WaitingQueue {
         self.entries.iter().map(|entry| &entry.sequence)
     }
 
-    /// Puts a sequence where its arrival belongs: a new one last, a preempted one before what came later.
+    /// Puts a new sequence into the first round that its client has not had and waits for with no other.
+    pub(super) fn push(&mut self, mut sequence: Sequence) {
+        let client = sequence.client;
+        let of_client = self.sequences().filter(|waiting| waiting.client == client);
+        let after = of_client.map(|waiting| waiting.round + 1).max().unwrap_or(0);
+        sequence.round = after.max(self.round + u64::from(self.served.contains(&client)));
+        self.insert(sequence);
+    }
+
+    /// Puts a sequence where its turn is; a preempted one keeps the one that it had.
     pub(super) fn insert(&mut self, sequence: Sequence) {
-        let place = self.entries.partition_point(|entry| entry.sequence.arrival < sequence.arrival);
+        let place = self.entries.partition_point(|entry| turn(&entry.sequence) < turn(&sequence));
         self.entries.insert(place, Waiting { sequence, fetch: Fetch::Undecided, bypasses: 0, base: None });
     }
 
@@ -97,11 +115,28 @@ impl WaitingQueue {
             }
         }
         let (chosen, base) = chosen?;
+        let mut is_first = true;
         // One that is held would not have gone anyway.
         for bypassed in self.entries.range_mut(..chosen).filter(|entry| !entry.is_held()) {
             bypassed.bypasses += 1;
+            is_first = false;
         }
-        self.entries.remove(chosen).map(|entry| (entry.sequence, base))
+        let Waiting { sequence, .. } = self.entries.remove(chosen)?;
+        if is_first {
+            self.serve(&sequence);
+        }
+        Some((sequence, base))
+    }
+
+    /// Counts a turn. What passed others took none, and what was preempted has had its own.
+    fn serve(&mut self, sequence: &Sequence) {
+        if sequence.round > self.round {
+            self.round = sequence.round;
+            self.served.clear();
+        }
+        if sequence.round == self.round {
+            self.served.insert(sequence.client);
+        }
     }
 
     pub(super) fn sequences_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
@@ -145,9 +180,14 @@ impl WaitingQueue {
     }
 
     pub(super) fn check_integrity(&self) -> Result<(), IntegrityError> {
-        let arrivals = self.entries.iter().map(|entry| entry.sequence.arrival);
-        if !arrivals.is_sorted_by(|earlier, later| earlier < later) {
-            return Err(IntegrityError("the queue is not in order of arrival".into()));
+        if !self.sequences().is_sorted_by(|earlier, later| turn(earlier) < turn(later)) {
+            return Err(IntegrityError("the queue is not in the order of turns".into()));
+        }
+        let new = self.sequences().filter(|waiting| !waiting.is_announced);
+        let mut turns: Vec<_> = new.map(|waiting| (waiting.client, waiting.arrival, waiting.round)).collect();
+        turns.sort_unstable();
+        if !turns.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].2 < pair[1].2) {
+            return Err(IntegrityError("a client's requests are not in rounds of their own".into()));
         }
         if let Some(entry) = self.entries.iter().find(|entry| entry.bypasses > BYPASSES_MAX) {
             let (request, bypasses) = (entry.sequence.request, entry.bypasses);
@@ -155,4 +195,9 @@ impl WaitingQueue {
         }
         Ok(())
     }
+}
+
+/// What waiting sequences are ordered by.
+fn turn(sequence: &Sequence) -> (u64, u64) {
+    (sequence.round, sequence.arrival)
 }

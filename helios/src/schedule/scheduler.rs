@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::cache::{CacheStats, PrefixCache, PrefixChain, SlotPool};
-use crate::ids::{Epoch, RequestId, SlotId, StepId};
+use crate::ids::{ClientId, Epoch, RequestId, SlotId, StepId};
 
 use super::chunks::ChunkPlan;
 use super::completion::CompletionError;
@@ -113,8 +113,8 @@ impl Scheduler {
     /// A completion that does not match its step; nothing has changed then, and the device can no longer be trusted.
     pub fn handle(&mut self, event: Event<'_>, now: Duration) -> Result<(), CompletionError> {
         match event {
-            Event::Submit { request, prompt, output_tokens_max } => {
-                self.submit(request, prompt, output_tokens_max);
+            Event::Submit { request, client, prompt, output_tokens_max } => {
+                self.submit(request, client, prompt, output_tokens_max);
             }
             Event::Cancel { request } => self.cancel(request),
             Event::Completed { records } => return self.complete(records, now),
@@ -173,17 +173,18 @@ impl Scheduler {
         }
     }
 
-    fn submit(&mut self, request: RequestId, prompt: Prompt, output_tokens_max: u32) {
-        let sequence = match self.accept(request, prompt, output_tokens_max) {
+    fn submit(&mut self, request: RequestId, client: ClientId, prompt: Prompt, output_tokens_max: u32) {
+        let sequence = match self.accept(request, client, prompt, output_tokens_max) {
             Ok(sequence) => sequence,
             Err(rejection) => return self.reject(request, rejection),
         };
-        self.waiting.insert(sequence);
+        self.waiting.push(sequence);
     }
 
     fn accept(
         &mut self,
         request: RequestId,
+        client: ClientId,
         prompt: Prompt,
         output_tokens_max: u32,
     ) -> Result<Sequence, Rejection> {
@@ -205,7 +206,10 @@ impl Scheduler {
         self.arrivals += 1;
         let sequence = Sequence {
             request,
+            client,
             arrival: self.arrivals,
+            // Its place in the queue decides.
+            round: 0,
             tokens: Tokens { prompt: prompt.tokens, generated: Vec::new() },
             chain: PrefixChain::new(prompt.root, prompt.conditions),
             endpoints: prompt.endpoints,

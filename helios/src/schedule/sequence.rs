@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::{History, PrefixChain};
-use crate::ids::{Epoch, PageId, RequestId, SlotId, SnapshotId, TokenId};
+use crate::ids::{ClientId, Epoch, PageId, RequestId, SlotId, SnapshotId, TokenId};
 
 use super::event::Finish;
 use super::step::{Lane, PageUpdate, StateCopy};
@@ -14,8 +14,11 @@ use super::step::{Lane, PageUpdate, StateCopy};
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) request: RequestId,
-    /// Order of arrival, which admission and preemption follow.
+    pub(super) client: ClientId,
+    /// Order of arrival, which preemption follows, and admission within a round.
     pub(super) arrival: u64,
+    /// In which of the rounds that the queue counts it is its client's turn.
+    pub(super) round: u64,
     pub(super) tokens: Tokens,
     /// Names every prefix of the tokens, as far as it was asked to.
     pub(super) chain: PrefixChain,

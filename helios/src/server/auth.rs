@@ -1,7 +1,8 @@
 //! Keys that clients must show, where the server was given any.
 //!
 //! A key is kept as its digest and compared in constant time, so that neither memory's contents nor the time of an answer
-//! tells of it. Keys are never logged: the type shows nothing of itself.
+//! tells of it. Keys are never logged: the type shows nothing of itself. Each key is a client, whose requests take turns with
+//! others' where they wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,9 @@ use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{ApiError, ErrorCode};
+use super::routes::Caller;
 use super::service::Service;
+use crate::ids::ClientId;
 
 /// Paths that need no key: whether the server lives is no secret, and clients look at the root before they log in.
 const OPEN_PATHS: [&str; 2] = ["/health", "/"];
@@ -44,7 +47,7 @@ impl fmt::Debug for ApiKey {
 /// Refuses requests without one of the keys.
 pub(super) async fn require_key(
     State(service): State<Arc<Service>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let keys = &service.config.api_keys;
@@ -57,9 +60,11 @@ pub(super) async fn require_key(
         return Err(ApiError::new(ErrorCode::InvalidApiKey, message));
     };
     // All keys are compared, so that the time does not tell which one is near.
-    let known = keys.iter().fold(false, |known, key| known | key.equals(&shown));
-    if !known {
+    let Some((_, place)) = keys.iter().zip(0..).filter(|(key, _)| key.equals(&shown)).last() else {
         return Err(ApiError::new(ErrorCode::InvalidApiKey, "The key is not one of this server's."));
+    };
+    if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
+        caller.client = ClientId(place);
     }
     Ok(next.run(request).await)
 }

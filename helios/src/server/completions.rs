@@ -16,7 +16,7 @@ use super::fields::{Fields, invalid, missing, token_id, unsupported, wrong_type}
 use super::generate::{GenerationPlan, Prompt, Running};
 use super::logprobs::{self, TokenReport};
 use super::options::{CHOICES_MAX, FieldNames, GenerationOptions};
-use super::routes::{Json, RequestId};
+use super::routes::{Caller, Json};
 use super::service::{Service, now_s, random_id};
 use super::sse::{self, AnswerFormat, Frames};
 use crate::grammar::Constraint;
@@ -29,7 +29,7 @@ const PROMPT_TYPES: &str =
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
-    Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
@@ -44,14 +44,13 @@ pub(super) async fn create(
         choices_per_prompt: plan.options.n as usize,
         echoes,
     };
-    sse::answer(&service, plan, format, id).await
+    sse::answer(&service, plan, format, caller).await
 }
 
 /// Checks a body and tokenizes its prompts; with `echo`, returns each prompt's text too.
 fn prepare(service: &Service, body: &[u8]) -> Result<(GenerationPlan, Vec<String>), ApiError> {
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
-    service.model.check_name(fields.string("model")?)?;
     let options = GenerationOptions::read(&fields, &service.model, &FieldNames::COMPLETIONS)?;
     let echo = fields.boolean("echo")?.unwrap_or(false);
     let logprobs = fields

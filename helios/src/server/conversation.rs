@@ -13,12 +13,17 @@ use super::error::ApiError;
 use super::fields::{invalid, unsupported};
 use super::generate::Prompt;
 use super::reading::Protocol;
+use super::selection::ToolSelection;
 use super::service::Service;
 use crate::core::contract::ToolParser;
 use crate::ids::TokenId;
 use crate::parse::{Tool, ToolChoice, Tools};
 use crate::text::{Encoded, Rendering, SpecialTokens, TemplateInput};
 
+/// Messages, or items of the responses API, that one request may hold.
+pub(super) const MESSAGES_MAX: usize = 16_384;
+/// Tools that one request may declare.
+pub(super) const TOOLS_MAX: usize = 1024;
 /// What `tool_choice: required` adds to the conversation.
 const CALL_INSTRUCTION: &str = "Answer by calling at least one of the tools.";
 const SYSTEM_SEPARATOR: &str = "\n\n";
@@ -31,6 +36,8 @@ pub(super) struct Conversation {
     pub messages: Vec<Value>,
     pub tools: Vec<Value>,
     pub choice: ToolChoice,
+    /// Of the tools, those that may be called; `None` for all.
+    pub allowed: Option<Vec<String>>,
     pub parallel_calls: bool,
     pub ending: Ending,
     /// Further variables of the template.
@@ -51,14 +58,6 @@ pub(super) enum Ending {
     Messages,
 }
 
-/// What a request says of its tools.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ToolSelection {
-    /// The model does not see them.
-    None,
-    Of(ToolChoice),
-}
-
 impl Conversation {
     pub fn new(param: &'static str, messages: Vec<Value>) -> Self {
         Self {
@@ -66,6 +65,7 @@ impl Conversation {
             messages,
             tools: Vec::new(),
             choice: ToolChoice::Auto,
+            allowed: None,
             parallel_calls: true,
             ending: Ending::Answer,
             variables: Map::new(),
@@ -85,16 +85,22 @@ impl Conversation {
         tools: Vec<Value>,
         selection: ToolSelection,
     ) -> Result<(), ApiError> {
-        let ToolSelection::Of(choice) = selection else { return Ok(()) };
+        let ToolSelection::Of { choice, allowed } = selection else { return Ok(()) };
         self.tools = tools;
         if choice != ToolChoice::Auto {
             if matches!(service.model.parsers.0, ToolParser::None | ToolParser::Unspecified) {
                 let reason = "this model's answers are not read for tool calls, so none can be required; use 'auto' or 'none'";
                 return Err(unsupported("tool_choice", reason));
             }
-            if !self.tools.iter().any(|tool| tool_name(tool).is_some()) {
-                return Err(invalid("tool_choice", "it requires a call, but there are no tools"));
+            if allowed.as_ref().is_some_and(Vec::is_empty)
+                || !self.tools.iter().any(|tool| tool_name(tool).is_some())
+            {
+                return Err(invalid("tool_choice", "it requires a call, but there are no tools to call"));
             }
+        }
+        let is_declared = |name: &&String| self.tools.iter().any(|tool| tool_name(tool) == Some(name));
+        if let Some(unknown) = allowed.iter().flatten().find(|name| !is_declared(name)) {
+            return Err(invalid("tool_choice", &format!("there is no tool '{unknown}'")));
         }
         if let ToolChoice::Named(wanted) = &choice {
             self.tools.retain(|tool| tool_name(tool) == Some(wanted));
@@ -102,7 +108,7 @@ impl Conversation {
                 return Err(invalid("tool_choice", &format!("there is no tool '{wanted}'")));
             }
         }
-        self.choice = choice;
+        (self.choice, self.allowed) = (choice, allowed);
         Ok(())
     }
 
@@ -113,7 +119,9 @@ impl Conversation {
     pub fn prompt(mut self, service: &Service) -> Result<Prompt, ApiError> {
         let param = self.param;
         let form = self.form.take();
-        let tools: Vec<Tool> = self.tools.iter().filter_map(declared).collect();
+        let allowed = self.allowed.take();
+        let may_call = |tool: &Tool| allowed.as_ref().is_none_or(|allowed| allowed.contains(&tool.name));
+        let tools: Vec<Tool> = self.tools.iter().filter_map(declared).filter(may_call).collect();
         let (choice, parallel_calls) = (self.choice.clone(), self.parallel_calls);
         let (text, encoded) = self.encode(service)?;
         service.check_prompt(param, &encoded.tokens)?;

@@ -36,7 +36,7 @@ pub(super) fn layer(origins: &[CorsOrigin], exposed: HeaderName) -> Option<CorsL
     Some(
         CorsLayer::new()
             .allow_origin(allowed)
-            .allow_methods([Method::GET, Method::POST])
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
             // Clients send headers of their own, which say nothing that is believed here.
             .allow_headers(AllowHeaders::mirror_request())
             .expose_headers([exposed]),

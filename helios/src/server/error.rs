@@ -1,7 +1,7 @@
 //! What a client is told when a request cannot be served.
 //!
 //! An error has one of two envelopes: OpenAI's, `{"error": {message, type, param, code}}` with all four keys present, or
-//! below `/v1/messages` Anthropic's, `{"type": "error", "error": {type, message}, "request_id"}`. What
+//! for clients of Anthropic's API Anthropic's, `{"type": "error", "error": {type, message}, "request_id"}`. What
 //! is for the operator alone ([`ApiError::internal`]) is logged with the request's id and never reaches a body.
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -28,6 +28,7 @@ pub enum ErrorCode {
     InvalidApiKey,
     ModelNotFound,
     ResponseNotFound,
+    PreviousResponseNotFound,
     UnknownUrl,
     MethodNotAllowed,
     RequestTimeout,
@@ -56,7 +57,8 @@ impl ErrorCode {
             Self::ContextLengthExceeded => "context_length_exceeded",
             Self::InvalidApiKey => "invalid_api_key",
             Self::ModelNotFound => "model_not_found",
-            Self::ResponseNotFound => "previous_response_not_found",
+            Self::ResponseNotFound => "response_not_found",
+            Self::PreviousResponseNotFound => "previous_response_not_found",
             Self::UnknownUrl => "unknown_url",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::RequestTimeout => "request_timeout",
@@ -84,7 +86,10 @@ impl ErrorCode {
             | Self::TemplateError
             | Self::ContextLengthExceeded => StatusCode::BAD_REQUEST,
             Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::ModelNotFound | Self::ResponseNotFound | Self::UnknownUrl => StatusCode::NOT_FOUND,
+            Self::ModelNotFound
+            | Self::ResponseNotFound
+            | Self::PreviousResponseNotFound
+            | Self::UnknownUrl => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -207,7 +212,9 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
-            EngineError::QueueFull { .. } => Self::new(ErrorCode::QueueFull, message),
+            EngineError::QueueFull { .. } | EngineError::ShareFull { .. } => {
+                Self::new(ErrorCode::QueueFull, message)
+            }
             EngineError::PromptTooLong { .. } | EngineError::PoolTooSmall { .. } => {
                 Self::new(ErrorCode::ContextLengthExceeded, message)
             }

@@ -67,6 +67,17 @@ impl<'a> Fields<'a> {
         self.typed(name, "an array", |value| value.as_array().map(Vec::as_slice))
     }
 
+    /// An array of at most `count_max` entries.
+    pub fn array_within(&self, name: &str, count_max: usize) -> Result<Option<&'a [Value]>, ApiError> {
+        let array = self.array(name)?;
+        match array.map(<[Value]>::len).filter(|&count| count > count_max) {
+            None => Ok(array),
+            Some(count) => {
+                Err(invalid(&self.path(name), &format!("{count} entries exceed the limit of {count_max}")))
+            }
+        }
+    }
+
     pub fn object(&self, name: &str) -> Result<Option<Self>, ApiError> {
         self.get(name).map(|value| Self::at(value, self.path(name))).transpose()
     }

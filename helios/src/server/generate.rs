@@ -16,7 +16,7 @@ use super::options::GenerationOptions;
 use super::reading::Protocol;
 use super::service::Service;
 use crate::grammar::Constraint;
-use crate::ids::TokenId;
+use crate::ids::{ClientId, TokenId};
 use crate::runtime::engine::{EngineError, GenerationRequest};
 
 /// A validated request: prompts, each continued `options.n` times.
@@ -54,11 +54,15 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Submits every choice and waits until the engine admits the first.
+    /// Submits every choice for `client` and waits until the engine admits the first.
     ///
     /// # Errors
     /// What the engine refuses one of them with; nothing of the request is left running then.
-    pub async fn start(service: &Arc<Service>, plan: GenerationPlan) -> Result<Self, ApiError> {
+    pub async fn start(
+        service: &Arc<Service>,
+        plan: GenerationPlan,
+        client: ClientId,
+    ) -> Result<Self, ApiError> {
         if service.is_stopping() {
             return Err(EngineError::ShuttingDown.into());
         }
@@ -77,6 +81,7 @@ impl Running {
                 let mut sampling = plan.options.sampling.clone();
                 sampling.seed = seed;
                 let request = GenerationRequest {
+                    client,
                     prompt: Arc::clone(&prompt.tokens),
                     endpoints: Arc::clone(&prompt.endpoints),
                     cache_salt: plan.options.cache_salt.clone(),

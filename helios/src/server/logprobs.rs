@@ -19,11 +19,16 @@ pub(super) struct TokenReport {
 
 /// Chat's `logprobs`: `{"content": [...], "refusal": null}`.
 pub(super) fn chat(tokenizer: &Tokenizer, reports: &[TokenReport]) -> Value {
+    json!({"content": entries(tokenizer, reports), "refusal": null})
+}
+
+/// One entry a token, as chat and responses have them.
+pub(super) fn entries(tokenizer: &Tokenizer, reports: &[TokenReport]) -> Vec<Value> {
     let entry = |token: TokenId, logprob: f32| {
         let bytes = tokenizer.piece(token).bytes;
         json!({"token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes})
     };
-    let content: Vec<Value> = reports
+    reports
         .iter()
         .map(|report| {
             let mut value = entry(report.token, report.logprobs.sampled);
@@ -32,8 +37,7 @@ pub(super) fn chat(tokenizer: &Tokenizer, reports: &[TokenReport]) -> Value {
                 alternatives.iter().map(|&(token, logprob)| entry(token, logprob)).collect();
             value
         })
-        .collect();
-    json!({"content": content, "refusal": null})
+        .collect()
 }
 
 /// Completions' `logprobs`: parallel lists.

@@ -86,6 +86,11 @@ impl Scrape {
                 ("failed", stats.requests_failed),
             ],
         )?;
+        page.counter(
+            "flare_requests_refused",
+            "Requests that were not queued because the queue, or their client's share of it, was full.",
+            stats.requests_refused,
+        )?;
         page.gauge(
             "flare_slots_free",
             "Places for running requests that are free.",

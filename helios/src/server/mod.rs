@@ -32,6 +32,7 @@ mod patience;
 mod reading;
 mod responses;
 mod routes;
+mod selection;
 mod service;
 mod sse;
 #[cfg(test)]

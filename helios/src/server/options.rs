@@ -1,5 +1,6 @@
 //! The generation fields that all APIs share: sampling, limits, stops and streaming.
 //!
+//! Any model's name is taken: one model is served, and agents send several names, of which none is ours.
 //! Absent fields take the core's sampling defaults. Every field that is present is checked against its own range.
 
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl GenerationOptions {
     /// # Errors
     /// A 400 that names the field.
     pub fn read(fields: &Fields<'_>, model: &ModelProfile, names: &FieldNames) -> Result<Self, ApiError> {
+        fields.string("model")?;
         Ok(Self {
             sampling: sampling(fields, model)?,
             n: fields.integer("n", 1..=CHOICES_MAX as i64)?.unwrap_or(1) as u32,

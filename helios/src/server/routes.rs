@@ -11,32 +11,34 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::Value;
+use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::auth::require_key;
 use super::error::{ApiError, ErrorCode};
 use super::service::{Service, random_id};
 use super::{chat, completions, cors, health, messages, metrics, models, responses, tokenize};
+use crate::ids::ClientId;
 use crate::runtime::engine::EngineError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Names one HTTP request in its response's `x-request-id` and in the log.
+/// Who asks: one HTTP request's name in `x-request-id` and in the log, and the client that it counts for.
 #[derive(Clone, Debug)]
-pub(super) struct RequestId(Arc<str>);
+pub(super) struct Caller {
+    pub request_id: Arc<str>,
+    pub client: ClientId,
+}
 
-impl RequestId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Logs a failed request; a fault of the server loudly.
+impl Caller {
+    /// Logs a failed request, a fault of the server with all that is known of it. What is wrong with a request is told to its
+    /// sender alone, for the message may quote the conversation.
     pub fn log(&self, stage: &str, error: &ApiError) {
-        let (request_id, code) = (&*self.0, error.code.as_str());
+        let (request_id, code) = (&*self.request_id, error.code.as_str());
         if error.status() == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(request_id, stage, code, %error, "request failed");
         } else {
-            tracing::info!(request_id, stage, code, %error, "request refused");
+            tracing::info!(request_id, stage, code, param = error.param, "request refused");
         }
     }
 }
@@ -76,6 +78,8 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .merge(generation)
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
+        // A stored response is no generation, and stays while the server stops.
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::forget))
         .route("/v1/models", get(models::list))
         // An id may hold slashes, as Hugging Face's do.
         .route("/v1/models/{*id}", get(models::retrieve))
@@ -94,24 +98,30 @@ pub(super) fn router(service: Arc<Service>) -> Router {
     router.layer(from_fn(identify)).with_state(service)
 }
 
-/// Gives every request its id and logs its error.
+/// Gives every request its id, and logs its error, and at the level of debugging its answer.
 async fn identify(mut request: Request, next: Next) -> Response {
-    let id = match random_id("req_") {
-        Ok(id) => RequestId(id.into()),
+    let caller = match random_id("req_") {
+        // The keys say which client it is, where there are any.
+        Ok(id) => Caller { request_id: id.into(), client: ClientId::default() },
         Err(error) => return error.into_response(),
     };
-    request.extensions_mut().insert(id.clone());
-    let speaks_anthropic = request.uri().path().starts_with("/v1/messages");
+    request.extensions_mut().insert(caller.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let started = Instant::now();
+    let speaks_anthropic = path.starts_with("/v1/messages")
+        || (path.starts_with("/v1/models") && models::is_anthropic(request.headers()));
     let mut response = next.run(request).await;
     if let Some(error) = response.extensions().get::<ApiError>() {
-        id.log("request", error);
+        caller.log("request", error);
         if speaks_anthropic {
-            let body = error.anthropic(&id.0).to_string();
+            let body = error.anthropic(&caller.request_id).to_string();
             response.headers_mut().remove(header::CONTENT_LENGTH);
             response = response.map(|_| Body::from(body));
         }
     }
-    let value = HeaderValue::from_str(&id.0).expect("the id is hexadecimal");
+    let (status, elapsed_ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
+    tracing::debug!(request_id = &*caller.request_id, %method, path, status, elapsed_ms, "request answered");
+    let value = HeaderValue::from_str(&caller.request_id).expect("the id is hexadecimal");
     response.headers_mut().insert(REQUEST_ID, value);
     response
 }
@@ -137,6 +147,10 @@ async fn unknown_method(method: Method, uri: Uri) -> ApiError {
 }
 
 pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response<Body> {
+    panic_error(&*panic).into_response()
+}
+
+pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    ApiError::internal(format!("a handler panicked: {}", text.unwrap_or("without a message"))).into_response()
+    ApiError::internal(format!("a handler panicked: {}", text.unwrap_or("without a message")))
 }

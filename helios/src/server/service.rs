@@ -42,14 +42,14 @@ pub struct ServerConfig {
     pub keepalive_interval: Duration,
     /// What a request may take from its submission to its last token; `None` for as long as it takes.
     pub request_timeout: Option<Duration>,
-    /// Conversations kept for `previous_response_id`, and their bytes together.
+    /// Responses that are kept, and their bytes and their conversations' together.
     pub stored_responses_max: usize,
     pub stored_bytes_max: usize,
     /// Requests that are parsed, rendered and tokenized at one time.
     pub preparations_max: usize,
     /// How long running requests may take to finish once the server stops.
     pub drain_timeout: Duration,
-    /// Keys of which requests must show one; none lets everybody in.
+    /// Different keys, of which requests must show one; each is a client of its own. None lets everybody in, as one client.
     pub api_keys: Vec<ApiKey>,
     /// Origins of web pages that may send requests.
     pub cors_origins: Vec<CorsOrigin>,
@@ -107,23 +107,6 @@ impl ModelProfile {
             eos_tokens: contract.frontend.eos_tokens.clone(),
             zero_temperature,
             parsers: (contract.frontend.tool_parser, contract.frontend.reasoning_parser),
-        }
-    }
-
-    /// Whether a request may name the model so: by its id, by the id's last part, or not at all.
-    ///
-    /// # Errors
-    /// A 404 that names the served model.
-    pub fn check_name(&self, name: Option<&str>) -> Result<(), ApiError> {
-        let basename = self.id.rsplit('/').next().unwrap_or(&self.id);
-        match name {
-            None | Some("") => Ok(()),
-            Some(name) if name == self.id || name == basename => Ok(()),
-            Some(name) => Err(ApiError::of(
-                ErrorCode::ModelNotFound,
-                "model",
-                format!("The model '{name}' does not exist; this server serves '{}'.", self.id),
-            )),
         }
     }
 }

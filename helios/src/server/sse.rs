@@ -4,19 +4,21 @@
 //! stream ends as its API ends streams or with an error event, never with both and never with neither.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::answer::ChoiceEvent;
 use super::error::ApiError;
 use super::generate::{GenerationPlan, Running};
-use super::routes::{Json, RequestId};
+use super::routes::{Caller, Json, panic_error};
 use super::service::Service;
 
 /// How an API spells a request's answer.
@@ -70,21 +72,21 @@ pub(super) async fn answer(
     service: &Arc<Service>,
     plan: GenerationPlan,
     format: impl AnswerFormat,
-    id: RequestId,
+    caller: Caller,
 ) -> Result<Response, ApiError> {
     let stream = plan.options.stream;
-    let running = Running::start(service, plan).await?;
+    let running = Running::start(service, plan, caller.client).await?;
     if stream {
-        return Ok(response(running, format, id));
+        return Ok(response(running, format, caller));
     }
     Ok(Json(format.whole(running).await?).into_response())
 }
 
 /// Streams a request that the engine has admitted.
-fn response(running: Running, mut format: impl AnswerFormat, id: RequestId) -> Response {
+fn response(running: Running, mut format: impl AnswerFormat, caller: Caller) -> Response {
     let mut frames = Frames::default();
     format.open(&running, &mut frames);
-    let events = EventStream { running: Some(running), format, id, frames };
+    let events = EventStream { running: Some(running), format, caller, frames };
     let body = stream::unfold(events, |mut events| async move {
         let frame = events.next().await?;
         Some((Ok::<_, std::convert::Infallible>(frame), events))
@@ -101,7 +103,7 @@ struct EventStream<F> {
     /// `None` once the stream's last frame is queued.
     running: Option<Running>,
     format: F,
-    id: RequestId,
+    caller: Caller,
     frames: Frames,
 }
 
@@ -112,23 +114,37 @@ impl<F: AnswerFormat> EventStream<F> {
                 return Some(frame);
             }
             let running = self.running.as_mut()?;
-            let interval = running.service().config.keepalive_interval;
-            let Ok(event) = timeout(interval, running.next()).await else {
-                self.format.keep_alive(&mut self.frames);
-                continue;
-            };
-            match event {
-                Ok(Some((index, event))) => {
-                    self.format.event(running, index, event, &mut self.frames);
-                    continue;
-                }
-                Ok(None) => self.format.close(running, &mut self.frames),
+            let advanced = advance(running, &mut self.format, &mut self.frames);
+            // A stream has sent its status, so nothing else catches what panics here.
+            let advanced = AssertUnwindSafe(advanced).catch_unwind().await;
+            match advanced.unwrap_or_else(|panic| Err(panic_error(&*panic))) {
+                Ok(ControlFlow::Continue(())) => continue,
+                Ok(ControlFlow::Break(())) => {}
                 Err(error) => {
-                    self.id.log("stream", &error);
+                    self.caller.log("stream", &error);
                     self.format.fail(running, &error, &mut self.frames);
                 }
             }
             self.running = None;
         }
     }
+}
+
+/// Writes what happens next; breaks once it is the end.
+async fn advance(
+    running: &mut Running,
+    format: &mut impl AnswerFormat,
+    frames: &mut Frames,
+) -> Result<ControlFlow<()>, ApiError> {
+    let interval = running.service().config.keepalive_interval;
+    let Ok(event) = timeout(interval, running.next()).await else {
+        format.keep_alive(frames);
+        return Ok(ControlFlow::Continue(()));
+    };
+    let Some((index, event)) = event? else {
+        format.close(running, frames);
+        return Ok(ControlFlow::Break(()));
+    };
+    format.event(running, index, event, frames);
+    Ok(ControlFlow::Continue(()))
 }

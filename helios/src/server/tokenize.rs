@@ -25,7 +25,7 @@ pub(super) async fn tokenize(
         .prepare(body, |service, body| {
             let body = Json::parse(body)?;
             let fields = Fields::root(&body)?;
-            service.model.check_name(fields.string("model")?)?;
+            fields.string("model")?;
             let tokens = tokens(service, &fields)?;
             let names = fields.boolean("return_token_strs")?.unwrap_or(false).then(|| {
                 let name =
@@ -53,7 +53,7 @@ pub(super) async fn detokenize(
         .prepare(body, |service, body| {
             let body = Json::parse(body)?;
             let fields = Fields::root(&body)?;
-            service.model.check_name(fields.string("model")?)?;
+            fields.string("model")?;
             let tokens = fields.array("tokens")?.ok_or_else(|| missing("tokens"))?;
             let vocabulary = service.model.limits.vocabulary;
             let tokens: Vec<TokenId> = tokens

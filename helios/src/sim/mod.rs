@@ -10,6 +10,7 @@
 pub(crate) mod core;
 pub(crate) mod device;
 pub(crate) mod executor;
+mod fairness;
 pub(crate) mod model;
 pub(crate) mod random;
 mod tiers;

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::Digest;
-use crate::ids::{RequestId, TokenId};
+use crate::ids::{ClientId, Digest, RequestId, TokenId};
 use crate::schedule::{
     Capacity, Ending, Event, Finish, Geometry, Operation, Output, Prompt, Record, Rejection, Scheduler,
     SchedulerLimits, Status, TransferOrder,
@@ -71,6 +70,8 @@ struct Simulation {
     restarts_left: u32,
     geometry: Geometry,
     vocabulary: u32,
+    /// Whom requests count for.
+    keys: u32,
     clients: BTreeMap<RequestId, Client>,
     arrivals_left: u32,
     shuts_down_after_arrivals: Option<u32>,
@@ -104,6 +105,7 @@ impl Simulation {
             masks: Vec::new(),
             restarts_left: u32::from(has_tiers && random.chance(60)),
             vocabulary,
+            keys: random.within(1..=4),
             clients: BTreeMap::new(),
             arrivals_left,
             shuts_down_after_arrivals: random.chance(15).then(|| random.within(0..=arrivals_left)),
@@ -292,7 +294,8 @@ impl Simulation {
             self.masks.push((due, request, 0));
         }
         self.clients.insert(request, client);
-        self.handle(Event::Submit { request, prompt, output_tokens_max });
+        let client = ClientId(self.random.within(0..=self.keys - 1));
+        self.handle(Event::Submit { request, client, prompt, output_tokens_max });
     }
 
     /// A prompt and its message ends.
@@ -449,7 +452,7 @@ impl Simulation {
     }
 }
 
-fn random_geometry(random: &mut Random) -> Geometry {
+pub(super) fn random_geometry(random: &mut Random) -> Geometry {
     let page_tokens = *random.pick(&[1, 4, 16, 64]);
     let context_tokens_max = random.within(2..=160);
     let pages_of_context = context_tokens_max.div_ceil(page_tokens);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use helios::ids::TokenId;
+use helios::ids::{ClientId, TokenId};
 use helios::memory::{MemoryOptions, load};
 use helios::runtime::engine::{
     Engine, EngineLimits, EngineStats, FinishReason, Generation, GenerationEvent, GenerationRequest,
@@ -40,6 +40,7 @@ fn expected(request: &GenerationRequest) -> Vec<u32> {
 /// Requests of all lengths, the same in every run.
 fn requests(count: u32) -> Vec<GenerationRequest> {
     let request = |index: u32| GenerationRequest {
+        client: ClientId(0),
         prompt: (0..1 + index * 37 % 150).map(|place| TokenId((place * index + 3) % VOCABULARY)).collect(),
         endpoints: Arc::default(),
         cache_salt: None,

@@ -122,7 +122,7 @@ fn another_root_shares_nothing() {
         conditions: Arc::default(),
         is_constrained: false,
     };
-    desk.handle(Event::Submit { request: RequestId(2), prompt, output_tokens_max: 2 });
+    desk.handle(Event::Submit { request: RequestId(2), client: ClientId(0), prompt, output_tokens_max: 2 });
     desk.run(|_| false);
     assert_eq!(desk.cached(2), Some(0));
 }

@@ -11,7 +11,12 @@ impl Desk {
             conditions: Arc::default(),
             is_constrained: true,
         };
-        self.handle(Event::Submit { request: RequestId(request), prompt, output_tokens_max });
+        self.handle(Event::Submit {
+            request: RequestId(request),
+            client: ClientId(0),
+            prompt,
+            output_tokens_max,
+        });
     }
 
     fn mask(&mut self, request: u64, generated: u32) {

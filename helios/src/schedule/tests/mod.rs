@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::ids::{Digest, Epoch, RequestId, TokenId};
+use crate::ids::{ClientId, Digest, Epoch, RequestId, TokenId};
 use crate::sim::device::SimDevice;
 
 /// Large enough that the simulated model hardly ever samples its end token.
@@ -61,6 +61,17 @@ impl Desk {
         endpoints: &[u32],
         output_tokens_max: u32,
     ) {
+        self.submit_for(ClientId(0), request, tokens, endpoints, output_tokens_max);
+    }
+
+    fn submit_for(
+        &mut self,
+        client: ClientId,
+        request: u64,
+        tokens: Vec<TokenId>,
+        endpoints: &[u32],
+        output_tokens_max: u32,
+    ) {
         let root = Digest([0; 32]);
         let prompt = Prompt {
             tokens: tokens.into(),
@@ -69,7 +80,7 @@ impl Desk {
             conditions: Arc::default(),
             is_constrained: false,
         };
-        self.handle(Event::Submit { request: RequestId(request), prompt, output_tokens_max });
+        self.handle(Event::Submit { request: RequestId(request), client, prompt, output_tokens_max });
     }
 
     fn handle(&mut self, event: Event<'_>) {
@@ -416,4 +427,44 @@ fn a_short_prompt_passes_a_long_one_but_many_of_them_do_not_starve_it() {
     }
     let waits = chunks.split(|is_oldest| *is_oldest).map(<[bool]>::len);
     assert_eq!(waits.max(), Some(PASSES_MAX as usize), "{chunks:?}");
+}
+
+#[test]
+fn clients_take_turns() {
+    let mut desk = Desk::new(100);
+    let ask = |desk: &mut Desk, client, request| {
+        desk.submit_for(ClientId(client), request, vec![TokenId(request as u32)], &[], 40);
+    };
+    // Four run; six of the first client's wait, and two others come late.
+    (1..=10).for_each(|request| ask(&mut desk, 0, request));
+    desk.run(|desk| desk.admissions.len() == 4);
+    ask(&mut desk, 1, 11);
+    ask(&mut desk, 1, 12);
+    ask(&mut desk, 2, 13);
+    desk.run(|_| false);
+    assert_eq!(desk.admissions, [1, 2, 3, 4, 11, 13, 5, 12, 6, 7, 8, 9, 10]);
+}
+
+#[test]
+fn a_client_that_was_served_waits_for_the_next_round() {
+    let mut desk = Desk::new(100);
+    // They end one by one.
+    let ask = |desk: &mut Desk, client, request: u64| {
+        desk.submit_for(
+            ClientId(client),
+            request,
+            vec![TokenId(request as u32)],
+            &[],
+            8 * request as u32 + 10,
+        );
+    };
+    (1..=6).for_each(|request| ask(&mut desk, 0, request));
+    desk.run(|desk| desk.admissions.len() == 4);
+    ask(&mut desk, 1, 7);
+    desk.run(|desk| desk.admissions.len() == 5);
+    assert_eq!(desk.admissions.last(), Some(&7));
+    // It had its turn in the fourth request's round, so the fifth goes first.
+    ask(&mut desk, 1, 8);
+    desk.run(|_| false);
+    assert_eq!(desk.admissions[5..], [5, 8, 6]);
 }

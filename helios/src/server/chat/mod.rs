@@ -17,14 +17,14 @@ use super::error::ApiError;
 use super::fields::{Fields, invalid, unsupported, wrong_type};
 use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
-use super::routes::{Json, RequestId};
+use super::routes::{Caller, Json};
 use super::service::{Service, now_s, random_id};
 use super::{body, sse};
 use crate::text::SpecialTokens;
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
-    Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
@@ -37,7 +37,7 @@ pub(super) async fn create(
         logprobs: plan.logprobs.is_some(),
         include_usage: plan.options.include_usage,
     };
-    sse::answer(&service, plan, format, id).await
+    sse::answer(&service, plan, format, caller).await
 }
 
 /// Reads the fields that make up a conversation.
@@ -67,7 +67,6 @@ pub(super) fn read_conversation(service: &Service, fields: &Fields<'_>) -> Resul
 fn prepare(service: &Service, body: &[u8]) -> Result<GenerationPlan, ApiError> {
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
-    service.model.check_name(fields.string("model")?)?;
     check_outputs(&fields)?;
     let options = GenerationOptions::read(&fields, &service.model, &FieldNames::CHAT)?;
     let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;

@@ -6,9 +6,10 @@
 use serde_json::{Map, Value};
 
 use super::super::content::{Images, read_text};
-use super::super::conversation::{ToolSelection, check_strict, set_reasoning, spelled_arguments};
+use super::super::conversation::{MESSAGES_MAX, TOOLS_MAX, check_strict, set_reasoning, spelled_arguments};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid, missing, unsupported};
+use super::super::selection::ToolSelection;
 use crate::parse::ToolChoice;
 
 /// Reads `messages`.
@@ -16,7 +17,7 @@ use crate::parse::ToolChoice;
 /// # Errors
 /// A 400 that names the field.
 pub(in crate::server) fn read_messages(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
-    let messages = fields.array("messages")?.ok_or_else(|| missing("messages"))?;
+    let messages = fields.array_within("messages", MESSAGES_MAX)?.ok_or_else(|| missing("messages"))?;
     if messages.is_empty() {
         return Err(invalid("messages", "there must be at least one message"));
     }
@@ -28,7 +29,7 @@ pub(in crate::server) fn read_messages(fields: &Fields<'_>) -> Result<Vec<Value>
 /// # Errors
 /// A 400 that names the field.
 pub(in crate::server) fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
-    let tools = fields.array("tools")?.unwrap_or_default();
+    let tools = fields.array_within("tools", TOOLS_MAX)?.unwrap_or_default();
     for (index, tool) in tools.iter().enumerate() {
         let tool = Fields::at(tool, format!("tools[{index}]"))?;
         if let Some(function) = tool.object("function")? {
@@ -44,24 +45,20 @@ pub(in crate::server) fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, A
 /// # Errors
 /// A 400 that names the field.
 pub(super) fn read_tool_choice(fields: &Fields<'_>) -> Result<ToolSelection, ApiError> {
-    match fields.get("tool_choice") {
-        None => Ok(ToolSelection::Of(ToolChoice::Auto)),
-        Some(Value::String(choice)) => match choice.as_str() {
-            "none" => Ok(ToolSelection::None),
-            "auto" => Ok(ToolSelection::Of(ToolChoice::Auto)),
-            "required" => Ok(ToolSelection::Of(ToolChoice::Required)),
-            other => {
-                let requirement = format!("'{other}' is not one of 'none', 'auto' and 'required'");
-                Err(invalid("tool_choice", &requirement))
-            }
-        },
-        Some(choice) => {
-            let choice = Fields::at(choice, "tool_choice".to_owned())?;
-            let Some(function) = choice.object("function")? else {
-                return Err(unsupported("tool_choice", "as an object it names a function"));
-            };
-            Ok(ToolSelection::Of(ToolChoice::Named(function.required("name")?.to_owned())))
-        }
+    let choice = match fields.get("tool_choice") {
+        None => return Ok(ToolSelection::AUTO),
+        Some(Value::String(mode)) => return ToolSelection::of_mode(mode, "tool_choice"),
+        Some(choice) => Fields::at(choice, "tool_choice".to_owned())?,
+    };
+    if let Some(allowed) = choice.object("allowed_tools")? {
+        return ToolSelection::read_allowed(&allowed, |tool| {
+            let function = tool.object("function")?.ok_or_else(|| missing(&tool.path("function")))?;
+            Ok(function.required("name")?.to_owned())
+        });
+    }
+    match choice.object("function")? {
+        Some(function) => Ok(ToolSelection::of(ToolChoice::Named(function.required("name")?.to_owned()))),
+        None => Err(unsupported("tool_choice", "as an object it names a function, or allowed tools")),
     }
 }
 

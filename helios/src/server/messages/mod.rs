@@ -1,6 +1,4 @@
 //! Anthropic's API: `POST /v1/messages` and `POST /v1/messages/count_tokens`.
-//!
-//! Any model's name is taken: agents of this API send several, of which none is ours, and cannot be told otherwise for all of them.
 
 mod read;
 mod write;
@@ -18,20 +16,23 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
-use super::routes::{Json, RequestId};
+use super::routes::{Caller, Json};
 use super::service::{Service, random_id};
 use super::{body, sse};
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
-    Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let plan = service.prepare(body, prepare).await?;
-    let format =
-        write::MessageFormat::new(random_id("msg_")?, service.model.id.clone(), id.as_str().to_owned());
-    sse::answer(&service, plan, format, id).await
+    let format = write::MessageFormat::new(
+        random_id("msg_")?,
+        service.model.id.clone(),
+        caller.request_id.to_string(),
+    );
+    sse::answer(&service, plan, format, caller).await
 }
 
 /// Counts a prompt's tokens without generating anything.
@@ -54,7 +55,6 @@ pub(super) async fn count_tokens(
 fn prepare(service: &Service, body: &[u8]) -> Result<GenerationPlan, ApiError> {
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
-    fields.string("model")?;
     let mut options = GenerationOptions::read(&fields, &service.model, &FieldNames::MESSAGES)?;
     // This API has one answer a request.
     options.n = 1;

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::super::content::{Images, Part, joined, parts, read_text, refused};
 use super::super::conversation::{
-    AssistantTurn, Conversation, Ending, ToolSelection, check_strict, set_effort, tool_message,
+    AssistantTurn, Conversation, Ending, MESSAGES_MAX, TOOLS_MAX, check_strict, set_effort, tool_message,
 };
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid, missing};
+use super::super::selection::ToolSelection;
 use super::super::service::Service;
 use crate::parse::ToolChoice;
 
@@ -31,7 +32,7 @@ pub(super) fn read_conversation(service: &Service, fields: &Fields<'_>) -> Resul
             reader.messages.push(json!({"role": "system", "content": text}));
         }
     }
-    let messages = fields.array("messages")?.ok_or_else(|| missing("messages"))?;
+    let messages = fields.array_within("messages", MESSAGES_MAX)?.ok_or_else(|| missing("messages"))?;
     if messages.is_empty() {
         return Err(invalid("messages", "there must be at least one message"));
     }
@@ -156,7 +157,7 @@ fn read_system(content: &Value, path: &str) -> Result<String, ApiError> {
 /// Tools in the shape that templates take. A tool of another type than `custom` is one of Anthropic's servers.
 fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let mut tools = Vec::new();
-    for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+    for (index, tool) in fields.array_within("tools", TOOLS_MAX)?.unwrap_or_default().iter().enumerate() {
         let tool = Fields::at(tool, format!("tools[{index}]"))?;
         if tool.string("type")?.is_some_and(|kind| kind != "custom") {
             continue;
@@ -177,12 +178,12 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
 /// The selection, and whether an answer may have several calls.
 fn read_tool_choice(fields: &Fields<'_>) -> Result<(ToolSelection, bool), ApiError> {
     let Some(choice) = fields.object("tool_choice")? else {
-        return Ok((ToolSelection::Of(ToolChoice::Auto), true));
+        return Ok((ToolSelection::AUTO, true));
     };
     let selection = match choice.required("type")? {
-        "auto" => ToolSelection::Of(ToolChoice::Auto),
-        "any" => ToolSelection::Of(ToolChoice::Required),
-        "tool" => ToolSelection::Of(ToolChoice::Named(choice.required("name")?.to_owned())),
+        "auto" => ToolSelection::AUTO,
+        "any" => ToolSelection::of(ToolChoice::Required),
+        "tool" => ToolSelection::of(ToolChoice::Named(choice.required("name")?.to_owned())),
         "none" => ToolSelection::None,
         other => {
             let requirement = format!("'{other}' is not one of 'auto', 'any', 'tool' and 'none'");

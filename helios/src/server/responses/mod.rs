@@ -1,4 +1,4 @@
-//! OpenAI's newer API: `POST /v1/responses`.
+//! OpenAI's newer API: `POST /v1/responses`, and `GET` and `DELETE /v1/responses/{id}` of those that are kept.
 
 mod read;
 mod resource;
@@ -9,10 +9,10 @@ mod write;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::Request;
 use axum::response::Response;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) use self::store::ResponseStore;
 
@@ -24,19 +24,36 @@ use super::error::ApiError;
 use super::fields::{Fields, unsupported};
 use super::generate::GenerationPlan;
 use super::options::{FieldNames, GenerationOptions};
-use super::routes::{Json, RequestId};
+use super::routes::{Caller, Json};
 use super::service::{Service, random_id};
 use super::{body, sse};
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
-    Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
     let Prepared { plan, resource, names, history } = service.prepare(body, prepare).await?;
     let format = ResponseFormat::new(random_id("")?, resource, names, history);
-    sse::answer(&service, plan, format, id).await
+    sse::answer(&service, plan, format, caller).await
+}
+
+/// A finished response, as it was answered.
+pub(super) async fn retrieve(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+) -> Result<Json, ApiError> {
+    service.responses.response(&id).map(Json)
+}
+
+/// Forgets a response and the conversation that it ends.
+pub(super) async fn forget(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+) -> Result<Json, ApiError> {
+    service.responses.remove(&id)?;
+    Ok(Json(json!({"id": id, "object": "response", "deleted": true}).to_string()))
 }
 
 /// A request that is read.
@@ -51,7 +68,6 @@ struct Prepared {
 fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
-    service.model.check_name(fields.string("model")?)?;
     check_served(&fields)?;
     let mut options = GenerationOptions::read(&fields, &service.model, &FieldNames::RESPONSES)?;
     // This API has one answer a request.
@@ -59,15 +75,24 @@ fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
     let names = ToolNames::read(&fields)?;
     let earlier = match fields.string("previous_response_id")? {
         None => Vec::new(),
-        Some(id) => service.responses.find(id)?,
+        Some(id) => service.responses.conversation(id)?,
     };
     let mut read = read::read_conversation(service, &fields, &names, earlier)?;
     read.conversation.form = AnswerForm::of_responses(&fields)?;
     let history = fields.boolean("store")?.unwrap_or(true).then_some(read.history);
-    let resource = Resource::new(service, &fields, &options)?;
+    let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;
+    let resource = Resource::new(service, &fields, &options, logprobs)?;
     let prompt = read.conversation.prompt(service)?;
-    let plan = GenerationPlan { prompts: vec![prompt], options, logprobs: None };
+    let plan = GenerationPlan { prompts: vec![prompt], options, logprobs };
     Ok(Prepared { plan, resource, names, history })
+}
+
+/// Alternatives per token of the answer's text. Asking for any is asking for the tokens' own too.
+fn read_logprobs(fields: &Fields<'_>, logprobs_max: u32) -> Result<Option<u32>, ApiError> {
+    let included = fields.array("include")?.unwrap_or_default();
+    let wanted = included.iter().any(|name| name == "message.output_text.logprobs");
+    let alternatives = fields.integer("top_logprobs", 0..=i64::from(logprobs_max))?.unwrap_or(0);
+    Ok((wanted || alternatives > 0).then_some(alternatives as u32))
 }
 
 /// What only OpenAI's own servers can do.

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::super::content::{Images, read_text};
-use super::super::conversation::{AssistantTurn, Conversation, set_effort, spelled_arguments, tool_message};
+use super::super::conversation::{
+    AssistantTurn, Conversation, MESSAGES_MAX, set_effort, spelled_arguments, tool_message,
+};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid, missing, wrong_type};
 use super::super::service::Service;
@@ -36,7 +38,8 @@ pub(super) fn read_conversation(
         None if reader.messages.is_empty() => return Err(missing("input")),
         None => {}
         Some(Value::String(text)) => reader.messages.push(json!({"role": "user", "content": text})),
-        Some(Value::Array(items)) => {
+        Some(Value::Array(_)) => {
+            let items = fields.array_within("input", MESSAGES_MAX)?.unwrap_or_default();
             for (index, item) in items.iter().enumerate() {
                 reader.read_item(&Fields::at(item, format!("input[{index}]"))?)?;
             }

@@ -52,6 +52,7 @@ impl Resource {
         service: &Service,
         fields: &Fields<'_>,
         options: &GenerationOptions,
+        logprobs: Option<u32>,
     ) -> Result<Self, ApiError> {
         let sampling = &options.sampling;
         let mut shown = Map::new();
@@ -74,7 +75,7 @@ impl Resource {
             "top_p": sampling.top_p,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
-            "top_logprobs": 0,
+            "top_logprobs": logprobs.unwrap_or(0),
             "background": false,
             "service_tier": "default",
         });

@@ -1,4 +1,4 @@
-//! Conversations that `previous_response_id` continues.
+//! Responses that were finished, and the conversations that `previous_response_id` continues.
 //!
 //! They are kept in memory, within a number and a sum of bytes; the oldest make room for the newest. One that is larger than
 //! all the room is not kept. What is gone, and what never was, is the same error to a client.
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::super::error::{ApiError, ErrorCode};
 
-/// A bounded store of conversations by the ids of their last responses.
+/// A bounded store of responses by their ids.
 #[derive(Debug)]
 pub struct ResponseStore {
     responses_max: usize,
@@ -20,11 +20,24 @@ pub struct ResponseStore {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Serialized, because that is compact and its size is known.
-    conversations: HashMap<String, String>,
+    responses: HashMap<String, StoredResponse>,
     /// Ids, oldest first.
     order: VecDeque<String>,
     bytes: usize,
+}
+
+/// A response and its conversation, serialized, because that is compact and its size is known.
+#[derive(Clone, Debug)]
+struct StoredResponse {
+    response: String,
+    /// The messages up to and with the answer.
+    conversation: String,
+}
+
+impl StoredResponse {
+    fn bytes(&self) -> usize {
+        self.response.len() + self.conversation.len()
+    }
 }
 
 impl ResponseStore {
@@ -36,39 +49,70 @@ impl ResponseStore {
     ///
     /// # Errors
     /// A 404 that says what to send instead.
-    pub fn find(&self, id: &str) -> Result<Vec<Value>, ApiError> {
-        let found = self.kept().conversations.get(id).cloned();
+    pub fn conversation(&self, id: &str) -> Result<Vec<Value>, ApiError> {
+        let found = self.kept().responses.get(id).map(|stored| stored.conversation.clone());
         let conversation = found.ok_or_else(|| {
-            let message = format!(
-                "There is no response '{id}' here: it was never stored, or others took its room. Send the whole \
-                 conversation as 'input'."
-            );
-            ApiError::of(ErrorCode::ResponseNotFound, "previous_response_id", message)
+            let message = format!("{} Send the whole conversation as 'input'.", unknown(id));
+            ApiError::of(ErrorCode::PreviousResponseNotFound, "previous_response_id", message)
         })?;
         Ok(serde_json::from_str(&conversation).expect("it was serialized from messages"))
     }
 
-    /// Keeps a conversation under a new id.
-    pub fn insert(&self, id: String, messages: &[Value]) {
+    /// A response's JSON.
+    ///
+    /// # Errors
+    /// A 404.
+    pub fn response(&self, id: &str) -> Result<String, ApiError> {
+        let found = self.kept().responses.get(id).map(|stored| stored.response.clone());
+        found.ok_or_else(|| ApiError::new(ErrorCode::ResponseNotFound, unknown(id)))
+    }
+
+    /// Keeps a response and its conversation under a new id.
+    pub fn insert(&self, id: String, response: String, messages: &[Value]) {
         let conversation = serde_json::to_string(messages).expect("messages are JSON");
-        if conversation.len() > self.bytes_max || self.responses_max == 0 {
+        let stored = StoredResponse { response, conversation };
+        if stored.bytes() > self.bytes_max || self.responses_max == 0 {
             return;
         }
         let mut kept = self.kept();
-        while kept.order.len() >= self.responses_max || kept.bytes + conversation.len() > self.bytes_max {
-            let oldest = kept.order.pop_front().expect("something takes the room");
-            let gone = kept.conversations.remove(&oldest).expect("every id in the order has a conversation");
-            kept.bytes -= gone.len();
+        while kept.order.len() >= self.responses_max || kept.bytes + stored.bytes() > self.bytes_max {
+            let oldest = kept.order.front().expect("something takes the room").clone();
+            kept.remove(&oldest);
         }
-        kept.bytes += conversation.len();
+        kept.bytes += stored.bytes();
         kept.order.push_back(id.clone());
-        kept.conversations.insert(id, conversation);
+        kept.responses.insert(id, stored);
+    }
+
+    /// Forgets a response and its conversation.
+    ///
+    /// # Errors
+    /// A 404.
+    pub fn remove(&self, id: &str) -> Result<(), ApiError> {
+        match self.kept().remove(id) {
+            true => Ok(()),
+            false => Err(ApiError::new(ErrorCode::ResponseNotFound, unknown(id))),
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A panic elsewhere leaves a conversation kept or gone, both of which are in order.
+        // A panic elsewhere leaves a response kept or gone, both of which are in order.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Kept {
+    /// Whether it was there.
+    fn remove(&mut self, id: &str) -> bool {
+        let Some(gone) = self.responses.remove(id) else { return false };
+        self.bytes -= gone.bytes();
+        self.order.retain(|kept| kept != id);
+        true
+    }
+}
+
+fn unknown(id: &str) -> String {
+    format!("There is no response '{id}' here: it was never stored, or others took its room.")
 }
 
 #[cfg(test)]
@@ -80,21 +124,27 @@ mod tests {
     #[test]
     fn the_oldest_make_room_within_the_number_and_the_bytes() {
         let message = |text: &str| [json!({"role": "user", "content": text})];
-        let bytes = serde_json::to_string(&message("a")).unwrap().len();
+        let response = || "{}".to_owned();
+        let bytes = serde_json::to_string(&message("a")).unwrap().len() + response().len();
         let store = ResponseStore::new(2, 3 * bytes);
         for id in ["1", "2", "3"] {
-            store.insert(id.to_owned(), &message("a"));
+            store.insert(id.to_owned(), response(), &message("a"));
         }
-        let error = store.find("1").unwrap_err();
+        let error = store.conversation("1").unwrap_err();
         assert_eq!(
             (error.code, error.param.as_deref()),
-            (ErrorCode::ResponseNotFound, Some("previous_response_id"))
+            (ErrorCode::PreviousResponseNotFound, Some("previous_response_id"))
         );
-        assert_eq!(store.find("2").unwrap(), message("a"));
-        store.insert("4".to_owned(), &message(&"b".repeat(bytes + 2)));
-        assert!(store.find("2").is_err());
-        assert!(store.find("3").is_err(), "two messages take more than the bytes");
-        store.insert("5".to_owned(), &message(&"c".repeat(3 * bytes)));
-        assert!(store.find("5").is_err() && store.find("4").is_ok());
+        assert_eq!(store.response("1").unwrap_err().code, ErrorCode::ResponseNotFound);
+        assert_eq!(store.conversation("2").unwrap(), message("a"));
+        store.insert("4".to_owned(), response(), &message(&"b".repeat(bytes + 2)));
+        assert!(store.conversation("2").is_err());
+        assert!(store.conversation("3").is_err(), "two responses take more than the bytes");
+        store.insert("5".to_owned(), response(), &message(&"c".repeat(3 * bytes)));
+        assert!(store.conversation("5").is_err() && store.conversation("4").is_ok());
+        store.remove("4").unwrap();
+        assert!(store.response("4").is_err() && store.remove("4").is_err());
+        let kept = store.kept();
+        assert_eq!((kept.bytes, kept.order.len()), (0, 0));
     }
 }

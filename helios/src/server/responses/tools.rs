@@ -5,9 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::conversation::{ToolSelection, check_strict};
+use super::super::conversation::{TOOLS_MAX, check_strict};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid};
+use super::super::selection::ToolSelection;
 use crate::parse::ToolChoice;
 
 /// The tools of a request, under the names that the model sees.
@@ -32,7 +33,7 @@ impl ToolNames {
     /// A 400 that names the field.
     pub fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
         let mut names = Self::default();
-        for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+        for (index, tool) in fields.array_within("tools", TOOLS_MAX)?.unwrap_or_default().iter().enumerate() {
             let tool = Fields::at(tool, format!("tools[{index}]"))?;
             match tool.string("type")? {
                 Some("function") => names.add(&tool, None)?,
@@ -72,25 +73,21 @@ impl ToolNames {
     /// A 400 that names the field.
     pub fn read_choice(&self, fields: &Fields<'_>) -> Result<ToolSelection, ApiError> {
         let choice = match fields.get("tool_choice") {
-            None => return Ok(ToolSelection::Of(ToolChoice::Auto)),
-            Some(Value::String(choice)) => return read_mode(choice, "tool_choice"),
+            None => return Ok(ToolSelection::AUTO),
+            Some(Value::String(mode)) => return ToolSelection::of_mode(mode, "tool_choice"),
             Some(choice) => Fields::at(choice, "tool_choice".to_owned())?,
         };
+        let shown = |tool: &Fields<'_>| Ok(Self::shown(tool.string("namespace")?, tool.required("name")?));
         match choice.string("type")? {
-            Some("function") => {
-                let name = choice.required("name")?;
-                let shown = Self::shown(choice.string("namespace")?, name);
-                Ok(ToolSelection::Of(ToolChoice::Named(shown)))
-            }
-            // Which of the tools are allowed is advice that changes no definition, so that prompts keep their prefix.
-            Some("allowed_tools") => read_mode(choice.string("mode")?.unwrap_or("auto"), "tool_choice.mode"),
+            Some("function") => Ok(ToolSelection::of(ToolChoice::Named(shown(&choice)?))),
+            Some("allowed_tools") => ToolSelection::read_allowed(&choice, shown),
             _ => Err(invalid("tool_choice.type", "it must be 'function' or 'allowed_tools'")),
         }
     }
 
     fn add_namespace(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
         let namespace = fields.required("name")?;
-        for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+        for (index, tool) in fields.array_within("tools", TOOLS_MAX)?.unwrap_or_default().iter().enumerate() {
             let tool = Fields::at(tool, format!("{}[{index}]", fields.path("tools")))?;
             if tool.string("type")?.is_none_or(|kind| kind == "function") {
                 self.add(&tool, Some(namespace))?;
@@ -118,14 +115,5 @@ impl ToolNames {
             });
         }
         Ok(())
-    }
-}
-
-fn read_mode(mode: &str, path: &str) -> Result<ToolSelection, ApiError> {
-    match mode {
-        "none" => Ok(ToolSelection::None),
-        "auto" => Ok(ToolSelection::Of(ToolChoice::Auto)),
-        "required" => Ok(ToolSelection::Of(ToolChoice::Required)),
-        other => Err(invalid(path, &format!("'{other}' is not one of 'none', 'auto' and 'required'"))),
     }
 }

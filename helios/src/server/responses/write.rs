@@ -6,6 +6,7 @@ use super::super::answer::{ChoiceEvent, Finish, Usage};
 use super::super::conversation::AssistantTurn;
 use super::super::error::ApiError;
 use super::super::generate::Running;
+use super::super::logprobs;
 use super::super::service::Service;
 use super::super::sse::{AnswerFormat, Frames};
 use super::resource::{Resource, Status};
@@ -32,6 +33,8 @@ struct OpenItem {
     kind: ItemKind,
     item: Value,
     text: String,
+    /// Of the text's tokens, if they are asked for.
+    logprobs: Vec<Value>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,11 +79,11 @@ impl ResponseFormat {
         }
     }
 
-    /// Keeps the conversation for a response that continues this one.
-    fn keep(&mut self, service: &Service) {
+    /// Keeps the response, and the conversation for one that continues it.
+    fn keep(&mut self, service: &Service, response: &Value) {
         if let Some(mut history) = self.history.take() {
             history.push(std::mem::take(&mut self.turn).message());
-            service.responses.insert(self.id(), &history);
+            service.responses.insert(self.id(), response.to_string(), &history);
         }
     }
 
@@ -99,9 +102,12 @@ impl ResponseFormat {
         self.send(event, frames);
     }
 
-    fn take(&mut self, event: ChoiceEvent, frames: &mut Frames) {
+    fn take(&mut self, service: &Service, event: ChoiceEvent, frames: &mut Frames) {
         match event {
-            ChoiceEvent::Output { output, .. } => self.take_output(output, frames),
+            ChoiceEvent::Output { output, tokens } => {
+                let logprobs = logprobs::entries(&service.text.tokenizer, &tokens);
+                self.take_output(output, logprobs, frames);
+            }
             ChoiceEvent::Finished(finish) => {
                 self.finish = Some(finish);
                 let is_cut_off = matches!(self.status(), Status::Incomplete(_));
@@ -110,12 +116,17 @@ impl ResponseFormat {
         }
     }
 
-    fn take_output(&mut self, output: OutputEvent, frames: &mut Frames) {
+    fn take_output(&mut self, output: OutputEvent, logprobs: Vec<Value>, frames: &mut Frames) {
         match output {
+            // Tokens at the end that say nothing; those of a call are not reported here.
+            OutputEvent::Text(text) if text.is_empty() && !self.is_open(ItemKind::Message) => {}
             OutputEvent::Text(text) => {
                 self.need_message(frames);
-                let event = json!({"content_index": 0, "delta": text, "logprobs": []});
+                let event = json!({"content_index": 0, "delta": text, "logprobs": logprobs});
                 self.write(&text, "response.output_text.delta", event, frames);
+                if let Some(open) = &mut self.open {
+                    open.logprobs.extend(logprobs);
+                }
             }
             OutputEvent::Reasoning(text) => {
                 self.need_reasoning(frames);
@@ -147,7 +158,7 @@ impl ResponseFormat {
             "type": "response.output_item.added", "output_index": self.output.len(), "item": item,
         });
         self.send(event, frames);
-        self.open = Some(OpenItem { kind, item, text: String::new() });
+        self.open = Some(OpenItem { kind, item, text: String::new(), logprobs: Vec::new() });
     }
 
     fn need_message(&mut self, frames: &mut Frames) {
@@ -159,7 +170,7 @@ impl ResponseFormat {
             "id": self.item_id("msg"), "type": "message", "status": "in_progress", "role": "assistant", "content": [],
         });
         self.open_item(ItemKind::Message, item, frames);
-        let event = json!({"content_index": 0, "part": text_part("")});
+        let event = json!({"content_index": 0, "part": text_part("", &[])});
         self.send_of_item("response.content_part.added", event, frames);
     }
 
@@ -205,11 +216,12 @@ impl ResponseFormat {
 
     fn finish_message(&mut self, frames: &mut Frames) {
         let text = self.take_text();
-        let event = json!({"content_index": 0, "text": text, "logprobs": []});
+        let logprobs = self.open.as_mut().map(|open| std::mem::take(&mut open.logprobs)).unwrap_or_default();
+        let event = json!({"content_index": 0, "text": text, "logprobs": logprobs});
         self.send_of_item("response.output_text.done", event, frames);
-        let event = json!({"content_index": 0, "part": text_part(&text)});
-        self.send_of_item("response.content_part.done", event, frames);
-        self.set("content", json!([text_part(&text)]));
+        let part = text_part(&text, &logprobs);
+        self.send_of_item("response.content_part.done", json!({"content_index": 0, "part": part}), frames);
+        self.set("content", json!([part]));
         self.turn.texts.push(text);
     }
 
@@ -249,11 +261,12 @@ impl AnswerFormat for ResponseFormat {
     async fn whole(mut self, mut running: Running) -> Result<String, ApiError> {
         let mut frames = Frames::default();
         while let Some((_, event)) = running.next().await? {
-            self.take(event, &mut frames);
+            self.take(running.service(), event, &mut frames);
             frames.clear();
         }
-        self.keep(running.service());
-        Ok(self.response(&self.status(), Some(running.usage())).to_string())
+        let response = self.response(&self.status(), Some(running.usage()));
+        self.keep(running.service(), &response);
+        Ok(response.to_string())
     }
 
     fn open(&mut self, _: &Running, frames: &mut Frames) {
@@ -263,18 +276,18 @@ impl AnswerFormat for ResponseFormat {
         }
     }
 
-    fn event(&mut self, _: &Running, _: usize, event: ChoiceEvent, frames: &mut Frames) {
-        self.take(event, frames);
+    fn event(&mut self, running: &Running, _: usize, event: ChoiceEvent, frames: &mut Frames) {
+        self.take(running.service(), event, frames);
     }
 
     fn close(&mut self, running: &Running, frames: &mut Frames) {
-        self.keep(running.service());
         let status = self.status();
         let kind = match status {
             Status::Incomplete(_) => "response.incomplete",
             _ => "response.completed",
         };
         let response = self.response(&status, Some(running.usage()));
+        self.keep(running.service(), &response);
         self.send(json!({"type": kind, "response": response}), frames);
     }
 
@@ -292,6 +305,6 @@ impl AnswerFormat for ResponseFormat {
     }
 }
 
-fn text_part(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+fn text_part(text: &str, logprobs: &[Value]) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::super::{ApiKey, CorsOrigin};
 use super::*;
+use crate::ids::ClientId;
 
 const PATH: &str = "/v1/completions";
 
@@ -40,6 +41,30 @@ async fn a_key_is_needed_everywhere_but_at_the_door() {
     assert_eq!(preflight.headers["access-control-allow-origin"], "https://a.example");
     assert_eq!(preflight.headers["access-control-allow-headers"], "x-own,content-type");
     assert!(preflight.headers.contains_key("x-request-id"));
+}
+
+#[tokio::test]
+async fn a_key_is_a_client_with_its_share_of_the_queue() {
+    let api_keys = ["one", "two", "three", "four"].map(ApiKey::new).to_vec();
+    let share = WAITING_MAX as usize / api_keys.len();
+    let config = ServerConfig { api_keys, ..quick_config() };
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Hang]).await;
+    let ask = |key: &str, n: usize| {
+        let request = String::from_utf8(post(PATH, &json!({"prompt": "a", "n": n}).to_string())).unwrap();
+        request.replacen("host: x\r\n", &format!("host: x\r\nx-api-key: {key}\r\n"), 1)
+    };
+    let filling = server.open(ask("three", share).as_bytes()).await;
+    server.wait_for_requests(share).await;
+    assert!(server.requests.lock().unwrap().iter().all(|request| request.client == ClientId(2)));
+    let refused = server.send(ask("three", 1).as_bytes()).await;
+    refused.assert_error(503, "queue_full", None);
+    assert!(refused.body.contains("its share"), "{}", refused.body);
+    let other = server.open(ask("two", 1).as_bytes()).await;
+    server.wait_for_requests(share + 1).await;
+    assert_eq!(server.last_request().client, ClientId(1));
+    assert_eq!(server.service.engine.stats().requests_refused, 1);
+    drop((filling, other));
+    server.wait_for_cancelled(share + 1).await;
 }
 
 #[tokio::test]

@@ -64,6 +64,70 @@ async fn silence_is_filled_with_comments() {
     assert!(reply.body.ends_with("data: [DONE]\n\n"));
 }
 
+/// Streamed requests, one an API, and what fills their silence.
+fn streams() -> [(&'static str, serde_json::Value, &'static str); 4] {
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    [
+        ("/v1/chat/completions", json!({"messages": messages, "stream": true}), ": keepalive\n\n"),
+        ("/v1/completions", json!({"prompt": "Hi", "stream": true}), ": keepalive\n\n"),
+        (
+            "/v1/responses",
+            json!({"input": "Hi", "stream": true}),
+            "event: keepalive\ndata: {\"type\":\"keepalive\"",
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 9, "stream": true}),
+            "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_long_prefill_is_filled_in_the_way_of_each_api() {
+    let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), Hang]).await;
+    for (path, body, sign) in streams() {
+        let mut stream = server.open(&post(path, &body.to_string())).await;
+        let first = read_until(&mut stream, sign).await;
+        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+        // Anthropic's stream begins with a ping, so a second one is what shows it.
+        read_until(&mut stream, sign).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_before_it_is_admitted_has_a_status_and_no_stream() {
+    let refusals = [
+        (EngineError::QueueFull { waiting: 9 }, 503),
+        (EngineError::PromptTooLong { prompt_tokens: 9, context_tokens_max: 8 }, 400),
+    ];
+    for (error, status) in refusals {
+        let server = TestServer::start(move |_| vec![Fail(error.clone())]).await;
+        for (path, body, _) in streams() {
+            let reply = server.post(path, &body).await;
+            assert_eq!(
+                (reply.status, reply.headers["content-type"].as_str()),
+                (status, "application/json"),
+                "{path}"
+            );
+        }
+    }
+    // What is known before the engine is asked, too.
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    for (path, mut body, _) in streams() {
+        let long = "x".repeat(CONTEXT as usize);
+        match path {
+            "/v1/completions" => body["prompt"] = json!(long),
+            "/v1/responses" => body["input"] = json!(long),
+            _ => body["messages"][0]["content"] = json!(long),
+        }
+        let reply = server.post(path, &body).await;
+        assert_eq!(reply.status, 400, "{path}");
+        assert!(reply.body.contains("prompt is too long: "), "{}", reply.body);
+    }
+}
+
 #[tokio::test]
 async fn a_slow_reader_loses_its_own_request_alone() {
     let server = TestServer::start(|request| match request.sampling.seed {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::super::conversation::{MESSAGES_MAX, TOOLS_MAX};
 use super::*;
 
 const PATH: &str = "/v1/completions";
@@ -105,4 +106,31 @@ async fn connections_beyond_the_bound_wait_their_turn() {
     assert!(timeout(Duration::from_millis(80), waiting.read(&mut byte)).await.is_err());
     drop(idle);
     assert!(read_until(&mut waiting, "\"ok\"").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn messages_and_tools_have_a_largest_number() {
+    let server = TestServer::start(|_| vec![Admit(0), End]).await;
+    let message = json!({"role": "user", "content": ""});
+    let messages = vec![message.clone(); MESSAGES_MAX + 1];
+    let tools = vec![json!({}); TOOLS_MAX + 1];
+    let named = [
+        ("/v1/chat/completions", "messages", json!({"messages": messages})),
+        ("/v1/chat/completions", "tools", json!({"messages": [message], "tools": tools})),
+        ("/v1/responses", "input", json!({"input": messages})),
+        ("/v1/responses", "tools", json!({"input": "Hi", "tools": tools})),
+    ];
+    for (path, field, body) in named {
+        let reply = server.post(path, &body).await;
+        reply.assert_error(400, "invalid_value", Some(field));
+        let bound = if field == "tools" { TOOLS_MAX } else { MESSAGES_MAX };
+        assert!(
+            reply.body.contains(&format!("{} entries exceed the limit of {bound}", bound + 1)),
+            "{}",
+            reply.body
+        );
+    }
+    for body in [json!({"messages": messages}), json!({"messages": [message], "tools": tools})] {
+        server.post("/v1/messages", &body).await.assert_anthropic_error(400, "invalid_request_error");
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Admit, End, Fail, TestServer, eventually};
-use crate::ids::{Digest, TokenId};
+use crate::ids::{ClientId, Digest, TokenId};
 use crate::runtime::engine::{
     Engine, EngineError, EngineLimits, EngineStats, GenerationRequest, SamplingParameters, channel,
 };
@@ -202,6 +202,7 @@ fn distinct_stats() -> EngineStats {
         requests_finished: 111,
         requests_cancelled: 112,
         requests_failed: 113,
+        requests_refused: 126,
         preemptions: 114,
         prompt_tokens_computed: 115,
         prompt_tokens_cached: 116,
@@ -244,6 +245,7 @@ fn every_counter_of_the_engine_is_exported_once() {
         ("flare_tier_on{tier=\"memory\"}", 1.0),
         ("flare_tier_degraded{tier=\"memory\"}", 0.0),
         ("flare_tier_degraded{tier=\"disk\"}", 1.0),
+        ("flare_requests_refused_total", 126.0),
         ("flare_evictions_total{pressure=\"pages\"}", 121.0),
         ("flare_evictions_total{pressure=\"snapshots\"}", 122.0),
         ("flare_tier_misses_total{tier=\"disk\"}", 306.0),
@@ -259,6 +261,7 @@ fn every_counter_of_the_engine_is_exported_once() {
 
 fn request(prompt: impl Iterator<Item = u32>, output_tokens_max: u32) -> GenerationRequest {
     GenerationRequest {
+        client: ClientId(0),
         prompt: prompt.map(TokenId).collect(),
         endpoints: Arc::default(),
         cache_salt: None,

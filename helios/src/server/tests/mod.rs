@@ -7,8 +7,10 @@ mod constraint;
 mod fuzz;
 mod lifecycle;
 mod limits;
+mod logs;
 mod messages;
 mod metrics;
+mod models;
 mod refusals;
 mod responses;
 mod tools;
@@ -211,7 +213,9 @@ pub(super) fn service(
     cancelled: Arc<AtomicUsize>,
     script: Arc<Script>,
 ) -> Arc<Service> {
-    let (engine, receiver) = channel(EngineLimits { waiting_max: WAITING_MAX, events_max: 64 });
+    let client_waiting_max = WAITING_MAX / config.api_keys.len().max(1) as u32;
+    let (engine, receiver) =
+        channel(EngineLimits { waiting_max: WAITING_MAX, client_waiting_max, events_max: 64 });
     tokio::spawn(run_engine(receiver, requests, cancelled, script));
     let text = TextFrontend {
         tokenizer: byte_level_tokenizer(),

@@ -39,7 +39,6 @@ const CHAT_CASES: &[(&str, &str, &str)] = &[
     (r#"{"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]}"#, "invalid_value", "messages[0].tool_calls[0].function.arguments"),
     (r#"{"chat_template_kwargs": {"refuse": true}}"#, "template_error", "messages"),
     (r#"{"chat_template_kwargs": []}"#, "invalid_type", "chat_template_kwargs"),
-    (r#"{"model": "other"}"#, "model_not_found", "model"),
     (r#"{"model": 3}"#, "invalid_type", "model"),
     (r#"{"temperature": 0}"#, "invalid_value", "temperature"),
     (r#"{"temperature": 1e-60}"#, "invalid_value", "temperature"),
@@ -133,8 +132,7 @@ async fn each_chat_field_is_checked_under_its_own_name() {
         (json!({"cache_salt": "x".repeat(257)}), "invalid_value", "cache_salt"),
     ]);
     for (change, code, param) in cases {
-        let status = if code == "model_not_found" { 404 } else { 400 };
-        server.post(CHAT, &hello_with(&change)).await.assert_error(status, code, Some(param));
+        server.post(CHAT, &hello_with(&change)).await.assert_error(400, code, Some(param));
     }
     assert!(server.requests.lock().unwrap().is_empty());
 }
@@ -168,22 +166,6 @@ async fn temperature_zero_says_what_gives_the_same_or_gives_it() {
     assert_eq!(server.post(COMPLETIONS, &body).await.status, 200);
     let sampling = server.last_request().sampling;
     assert_eq!((sampling.temperature, sampling.top_k), (1.0, 1));
-}
-
-#[tokio::test]
-async fn models_answer_to_their_id_its_last_part_or_none() {
-    let server = TestServer::start(|_| vec![Admit(0), End]).await;
-    for model in [json!("tests/tiny"), json!("tiny"), json!(""), Value::Null] {
-        assert_eq!(server.post(COMPLETIONS, &json!({"prompt": "a", "model": model})).await.status, 200);
-    }
-    let list = server.get("/v1/models").await.json();
-    assert_eq!(list["object"], "list");
-    assert_eq!(list["data"][0], server.get("/v1/models/tests/tiny").await.json());
-    assert_eq!(
-        list["data"][0],
-        json!({"id": "tests/tiny", "object": "model", "created": 1, "owned_by": "flare", "max_model_len": CONTEXT})
-    );
-    server.get("/v1/models/other").await.assert_error(404, "model_not_found", Some("model"));
 }
 
 #[tokio::test]

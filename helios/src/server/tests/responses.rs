@@ -168,6 +168,107 @@ async fn a_stored_response_is_continued_and_another_is_not_found() {
 }
 
 #[tokio::test]
+async fn a_stored_response_is_shown_until_it_is_forgotten() {
+    let server = TestServer::start(|_| vec![Admit(0), Text("Yes"), End]).await;
+    let delete = async |path: &str| {
+        server
+            .send(format!("DELETE {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
+            .await
+    };
+    for stream in [false, true] {
+        let reply = server.post(PATH, &json!({"input": "Hi", "stream": stream})).await;
+        let response = if stream { reply.events().pop().unwrap()["response"].clone() } else { reply.json() };
+        let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
+        let shown = server.get(&path).await;
+        assert_eq!((shown.status, shown.json()), (200, response.clone()));
+        assert_eq!(
+            delete(&path).await.json(),
+            json!({"id": response["id"], "object": "response", "deleted": true})
+        );
+        server.get(&path).await.assert_error(404, "response_not_found", None);
+        delete(&path).await.assert_error(404, "response_not_found", None);
+        let next = json!({"input": "More", "previous_response_id": response["id"]});
+        server.post(PATH, &next).await.assert_error(
+            404,
+            "previous_response_not_found",
+            Some("previous_response_id"),
+        );
+    }
+}
+
+#[tokio::test]
+async fn log_probabilities_come_with_the_text_that_they_are_of() {
+    let script = || {
+        let yes: &[(u32, f32)] = &[(89, -0.5), (78, -1.0)];
+        vec![Admit(0), Scored(u32::from(b'Y'), -0.5, yes), Scored(u32::from(b'!'), -2.0, &[]), End]
+    };
+    let server = TestServer::start(move |_| script()).await;
+    let top =
+        |token: &str, logprob: f64| json!({"token": token, "logprob": logprob, "bytes": token.as_bytes()});
+    let entry = |token: &str, logprob: f64, tops: Value| {
+        let mut entry = top(token, logprob);
+        entry["top_logprobs"] = tops;
+        entry
+    };
+    let first = entry("Y", -0.5, json!([top("Y", -0.5), top("N", -1.0)]));
+    let second = entry("!", -2.0, json!([]));
+    let body = json!({"input": "Hi", "top_logprobs": 2, "include": ["message.output_text.logprobs"]});
+    let response = server.post(PATH, &body).await.json();
+    assert_eq!(response["top_logprobs"], 2);
+    assert_eq!(response["output"][0]["content"][0]["logprobs"], json!([first, second]));
+    assert_eq!(server.last_request().logprobs, Some(2));
+
+    let body = json!({"input": "Hi", "include": ["message.output_text.logprobs"], "stream": true});
+    let events = server.post(PATH, &body).await.events();
+    assert_eq!(server.last_request().logprobs, Some(0));
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    let deltas = of("response.output_text.delta");
+    assert_eq!((&deltas[0]["logprobs"], &deltas[1]["logprobs"]), (&json!([first]), &json!([second])));
+    assert_eq!(of("response.output_text.done")[0]["logprobs"], json!([first, second]));
+    server.post(PATH, &json!({"input": "Hi"})).await;
+    assert_eq!(server.last_request().logprobs, None);
+}
+
+#[tokio::test]
+async fn tokens_of_a_call_make_no_message() {
+    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    let scored = |byte: u8| Scored(byte.into(), -0.5, &[]);
+    let server = TestServer::with_parsers(move |_| {
+        [vec![Admit(0)], call.bytes().map(scored).collect(), vec![End]].concat()
+    })
+    .await;
+    let body = json!({"input": "Go", "tools": [{"type": "function", "name": "f"}], "top_logprobs": 1});
+    let output = server.post(PATH, &body).await.json()["output"].clone();
+    assert_eq!((output.as_array().unwrap().len(), &output[0]["type"]), (1, &json!("function_call")));
+}
+
+#[tokio::test]
+async fn only_allowed_tools_are_called() {
+    let server = TestServer::with_parsers(|_| vec![Admit(0), Text(NAMESPACED), End]).await;
+    let ask = |mode: &str, allowed: Value| {
+        json!({"input": "Go", "tools": tools(),
+            "tool_choice": {"type": "allowed_tools", "mode": mode, "tools": allowed}})
+    };
+    let g = json!({"type": "function", "name": "g", "namespace": "agents"});
+    let f = json!({"type": "function", "name": "f"});
+    let response = server.post(PATH, &ask("auto", json!([g, {"type": "web_search"}]))).await.json();
+    assert_eq!(response["output"][0]["type"], "function_call");
+    let response = server.post(PATH, &ask("auto", json!([f]))).await.json();
+    assert_eq!(response["output"][0]["content"][0]["text"], NAMESPACED);
+    assert!(server.last_prompt().contains("agents__g"), "prompts keep their prefix");
+    let required = server.post(PATH, &ask("required", json!([f]))).await;
+    required.assert_error(422, "tool_choice_unsatisfied", Some("tool_choice"));
+    for (mode, allowed, param) in [
+        ("auto", json!([{"type": "function", "name": "h"}]), "tool_choice"),
+        ("required", json!([]), "tool_choice"),
+        ("sometimes", json!([f]), "tool_choice.mode"),
+        ("auto", json!([{"type": "function"}]), "tool_choice.tools[0].name"),
+    ] {
+        assert_eq!(server.post(PATH, &ask(mode, allowed)).await.json()["error"]["param"], param);
+    }
+}
+
+#[tokio::test]
 async fn a_response_that_is_cut_off_or_fails_says_so() {
     let server = TestServer::start(|_| vec![Admit(0), Text("Ye"), Length]).await;
     let reply = server.post(PATH, &json!({"input": "Hi", "max_output_tokens": 2, "stream": true})).await;

@@ -196,3 +196,23 @@ async fn log_probabilities_cover_what_is_no_text_too() {
         "<think>\nHm.\n</think>\n\nYes".len()
     );
 }
+
+#[tokio::test]
+async fn only_allowed_tools_are_called() {
+    let server = TestServer::with_parsers(|_| vec![Admit(0), Text(CALLS), End]).await;
+    let choose = |mode: &str, names: &[&str]| {
+        let tools: Vec<Value> =
+            names.iter().map(|name| json!({"type": "function", "function": {"name": name}})).collect();
+        body(
+            json!({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}}),
+        )
+    };
+    let message = server.post(PATH, &choose("auto", &["g"])).await.json()["choices"][0]["message"].clone();
+    let calls = message["tool_calls"].as_array().unwrap();
+    assert_eq!((calls.len(), &calls[0]["function"]["name"]), (1, &json!("g")));
+    assert!(message["content"].as_str().unwrap().contains("\"name\": \"f\""), "{message}");
+    assert!(server.last_prompt().contains("\"name\": \"f\""), "prompts keep their prefix");
+    assert_eq!(server.post(PATH, &choose("required", &["f"])).await.status, 200);
+    server.post(PATH, &choose("auto", &["h"])).await.assert_error(400, "invalid_value", Some("tool_choice"));
+    server.post(PATH, &choose("required", &[])).await.assert_error(400, "invalid_value", Some("tool_choice"));
+}

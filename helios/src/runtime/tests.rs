@@ -273,7 +273,9 @@ async fn times_are_those_that_a_client_would_measure() {
         first >= 2.0 * step_time.as_secs_f64() && first + rest >= 11.0 * step_time.as_secs_f64(),
         "{first} {rest}"
     );
-    assert!(first + rest <= whole && whole <= measured, "{first} + {rest}, {whole}, {measured}");
+    // The last token and the end may be one moment, and each sum is rounded to a float of its own.
+    let rounding = 1e-9;
+    assert!(first + rest <= whole + rounding && whole <= measured, "{first} + {rest}, {whole}, {measured}");
     server.idle_stats(1).await;
     let steps = histograms.step_durations.by_operation();
     let busy: f64 = steps.iter().map(|(_, durations)| durations.read().sum).sum();

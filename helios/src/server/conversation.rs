@@ -250,18 +250,6 @@ pub(super) fn set_effort(variables: &mut Map<String, Value>, effort: &str) {
     }
 }
 
-/// Refuses a tool whose schema would have to be enforced.
-///
-/// # Errors
-/// A 400 that names the field.
-pub(super) fn check_strict(strict: Option<bool>, path: &str) -> Result<(), ApiError> {
-    if strict == Some(true) {
-        let reason = "a tool's schema is shown to the model and not enforced; leave it out or send false";
-        return Err(unsupported(path, reason));
-    }
-    Ok(())
-}
-
 fn tool_name(tool: &Value) -> Option<&str> {
     tool["function"]["name"].as_str()
 }

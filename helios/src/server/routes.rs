@@ -22,6 +22,8 @@ use crate::ids::ClientId;
 use crate::runtime::engine::EngineError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The same for clients of Anthropic's API.
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// Who asks: one HTTP request's name in `x-request-id` and in the log, and the client that it counts for.
 #[derive(Clone, Debug)]
@@ -122,6 +124,9 @@ async fn identify(mut request: Request, next: Next) -> Response {
     let (status, elapsed_ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
     tracing::debug!(request_id = &*caller.request_id, %method, path, status, elapsed_ms, "request answered");
     let value = HeaderValue::from_str(&caller.request_id).expect("the id is hexadecimal");
+    if speaks_anthropic {
+        response.headers_mut().insert(ANTHROPIC_REQUEST_ID, value.clone());
+    }
     response.headers_mut().insert(REQUEST_ID, value);
     response
 }

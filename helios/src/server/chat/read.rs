@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::super::content::{Images, read_text};
-use super::super::conversation::{MESSAGES_MAX, TOOLS_MAX, check_strict, set_reasoning, spelled_arguments};
+use super::super::conversation::{MESSAGES_MAX, TOOLS_MAX, set_reasoning, spelled_arguments};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid, missing, unsupported};
 use super::super::selection::ToolSelection;
@@ -34,7 +34,7 @@ pub(in crate::server) fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, A
         let tool = Fields::at(tool, format!("tools[{index}]"))?;
         if let Some(function) = tool.object("function")? {
             function.string("name")?;
-            check_strict(function.boolean("strict")?, &function.path("strict"))?;
+            function.boolean("strict")?;
         }
     }
     Ok(tools.to_vec())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::content::{Images, Part, joined, parts, read_text, refused};
 use super::super::conversation::{
-    AssistantTurn, Conversation, Ending, MESSAGES_MAX, TOOLS_MAX, check_strict, set_effort, tool_message,
+    AssistantTurn, Conversation, Ending, MESSAGES_MAX, TOOLS_MAX, set_effort, tool_message,
 };
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid, missing};
@@ -162,7 +162,7 @@ fn read_tools(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
         if tool.string("type")?.is_some_and(|kind| kind != "custom") {
             continue;
         }
-        check_strict(tool.boolean("strict")?, &tool.path("strict"))?;
+        tool.boolean("strict")?;
         let mut function = json!({"name": tool.required("name")?});
         if let Some(description) = tool.string("description")? {
             function["description"] = description.into();

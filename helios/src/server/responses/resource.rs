@@ -61,6 +61,9 @@ impl Resource {
         for (name, absent) in echoes() {
             shown.insert(name.to_owned(), fields.get(name).cloned().unwrap_or(absent));
         }
+        if let Some(tools) = shown.get_mut("tools").and_then(Value::as_array_mut) {
+            tools.iter_mut().for_each(complete_function);
+        }
         let text = fields.object("text")?;
         let verbosity = text.as_ref().map(|text| text.string("verbosity")).transpose()?.flatten();
         let format = text.as_ref().and_then(|text| text.get("format")).cloned();
@@ -105,6 +108,16 @@ impl Resource {
         let all = object.as_object_mut().expect("it was written as one");
         all.extend(self.fields.clone());
         object
+    }
+}
+
+/// A function is shown with all fields that it may have; strict clients miss them otherwise.
+fn complete_function(tool: &mut Value) {
+    if let Some(fields) = tool.as_object_mut().filter(|fields| fields.get("type") == Some(&json!("function")))
+    {
+        for name in ["description", "parameters", "strict"] {
+            fields.entry(name).or_insert(Value::Null);
+        }
     }
 }
 

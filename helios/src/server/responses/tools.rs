@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::conversation::{TOOLS_MAX, check_strict};
+use super::super::conversation::TOOLS_MAX;
 use super::super::error::ApiError;
 use super::super::fields::{Fields, invalid};
 use super::super::selection::ToolSelection;
@@ -98,7 +98,7 @@ impl ToolNames {
 
     fn add(&mut self, fields: &Fields<'_>, namespace: Option<&str>) -> Result<(), ApiError> {
         let name = fields.required("name")?;
-        check_strict(fields.boolean("strict")?, &fields.path("strict"))?;
+        fields.boolean("strict")?;
         let shown = Self::shown(namespace, name);
         let mut function = json!({"name": shown});
         for field in ["description", "parameters"] {

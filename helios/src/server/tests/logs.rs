@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use axum::body::to_bytes;
 use serde_json::{Value, json};
-use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, subscriber::DefaultGuard};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -43,11 +43,20 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
+/// Dropping it ends the capture.
+struct Captured {
+    _guard: DefaultGuard,
+    _second: Dispatch,
+}
+
 impl Log {
-    fn capture(level: LevelFilter) -> (Self, DefaultGuard) {
+    fn capture(level: LevelFilter) -> (Self, Captured) {
+        // A lone subscriber is asked on behalf of the thread that first reaches a line, which may be another test's.
+        let second = Dispatch::new(tracing_subscriber::registry());
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt().json().with_max_level(level).with_writer(log.clone());
-        (log, tracing::subscriber::set_default(subscriber.finish()))
+        let guard = tracing::subscriber::set_default(subscriber.finish());
+        (log, Captured { _guard: guard, _second: second })
     }
 
     fn text(&self) -> String {

@@ -191,7 +191,7 @@ async fn errors_have_anthropics_envelope() {
         json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}),
         json!({"messages": [{"role": "robot", "content": "x"}]}),
         json!({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}),
-        json!({"tools": [{"name": "f", "strict": true}]}),
+        json!({"tools": [{"name": "f", "strict": 1}]}),
         json!({"tool_choice": {"type": "most"}}),
         json!({"temperature": "warm"}),
     ] {

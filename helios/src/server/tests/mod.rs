@@ -407,6 +407,7 @@ impl Reply {
         assert_eq!((&body["type"], &body["error"]["type"]), (&"error".into(), &kind.into()), "{}", self.body);
         assert!(!body["error"]["message"].as_str().unwrap().is_empty());
         assert_eq!(body["request_id"], self.headers["x-request-id"].as_str());
+        assert_eq!(self.headers["request-id"], self.headers["x-request-id"]);
     }
 
     /// Checks the error envelope.

@@ -78,7 +78,7 @@ const CHAT_CASES: &[(&str, &str, &str)] = &[
     (r#"{"reasoning_effort": 1}"#, "invalid_type", "reasoning_effort"),
     (r#"{"parallel_tool_calls": 1}"#, "invalid_type", "parallel_tool_calls"),
     (r#"{"tools": [1]}"#, "invalid_type", "tools[0]"),
-    (r#"{"tools": [{"function": {"name": "f", "strict": true}}]}"#, "unsupported_parameter", "tools[0].function.strict"),
+    (r#"{"tools": [{"function": {"name": "f", "strict": 1}}]}"#, "invalid_type", "tools[0].function.strict"),
     (r#"{"tool_choice": "sometimes"}"#, "invalid_value", "tool_choice"),
     (r#"{"tool_choice": {"type": "custom"}}"#, "unsupported_parameter", "tool_choice"),
     (r#"{"tool_choice": {"function": {}}}"#, "missing_required_parameter", "tool_choice.function.name"),

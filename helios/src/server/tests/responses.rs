@@ -109,6 +109,8 @@ async fn calls_come_back_under_their_namespace() {
     let server = TestServer::with_parsers(|_| vec![Admit(0), Text(NAMESPACED), End]).await;
     let body = json!({"input": "Go", "tools": tools(), "store": false});
     let response = server.post(PATH, &body).await.json();
+    let shown = json!({"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": false, "description": null});
+    assert_eq!(response["tools"], json!([shown, tools()[1], tools()[2]]));
     let call = &response["output"][0];
     assert_eq!((&call["name"], &call["namespace"]), (&json!("g"), &json!("agents")));
     let prompt = server.last_prompt();
@@ -321,8 +323,8 @@ async fn wrong_fields_are_named() {
         (json!({"input": "x", "background": true}), "unsupported_parameter", "background"),
         (json!({"input": "x", "conversation": "c"}), "unsupported_parameter", "conversation"),
         (
-            json!({"input": "x", "tools": [{"type": "function", "name": "f", "strict": true}]}),
-            "unsupported_parameter",
+            json!({"input": "x", "tools": [{"type": "function", "name": "f", "strict": 1}]}),
+            "invalid_type",
             "tools[0].strict",
         ),
         (

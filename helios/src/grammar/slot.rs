@@ -12,11 +12,11 @@ use crate::ids::TokenId;
 /// - Slots belong to one worker beside the model thread, keyed by request. [`Self::start`] runs with the prefill, so that the first
 ///   mask is ready when the prompt's last chunk is launched (`PREFILL_FIELD_MASKED`).
 /// - As soon as a completion record's token is known, the model thread sends (request, token) through a bounded queue that holds one
-///   entry a lane, and packs whatever else the next step needs. The worker calls [`Self::advance`] for each and sends back the
-///   masks of the step; the model thread copies them into `GRAMMAR_MASKS` and sets `LANE_MASKED` for these lanes.
+///   entry a lane. The worker calls [`Self::advance`] for each and sends back the masks of the step; the model thread copies
+///   them into `GRAMMAR_MASKS` and sets `LANE_MASKED` for these lanes. For a request that is alone it calls it itself.
 /// - A token that ends the request otherwise (a stop string, the length) need not be sent. A request that leaves in any way has its
 ///   slot dropped. A preempted one keeps its slot: the tokens that it generated stay accepted.
-/// - [`MaskState::Complete`] finishes the request with reason "stop" without another step. An error fails this
+/// - [`MaskState::Complete`] finishes the request with reason "stop" without a step for the end token. An error fails this
 ///   request alone: its lane is cancelled, and the slot dropped.
 ///
 /// A mask never takes longer than the limits that its grammar was compiled with; the worker needs no deadline.

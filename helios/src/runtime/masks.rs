@@ -2,13 +2,16 @@
 //!
 //! A request's grammar travels: to a worker with the token that was sampled, and back with the mask for the next one. So
 //! nothing is shared and nobody waits for a lock on it. A request has one mask under way at most, which bounds both queues.
+//!
+//! Where a request is alone, the model thread has nothing else to do than to wait for its mask, and to wake a worker takes
+//! longer than most masks do. Then it makes the mask itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::grammar::{Constraint, GrammarError, GrammarSlot};
+use crate::grammar::{Constraint, GrammarError, GrammarSlot, MaskState};
 use crate::ids::{RequestId, TokenId};
 
 /// Requests of one batch whose masks are made at the same time.
@@ -23,11 +26,30 @@ struct Job {
     token: Option<TokenId>,
 }
 
+impl Job {
+    fn done(self) -> Answer {
+        let Self { request, generated, mut slot, token } = self;
+        let outcome = match token {
+            None => slot.start(),
+            Some(token) => slot.advance(token),
+        };
+        Answer { request, generated, slot, outcome }
+    }
+}
+
 struct Answer {
     request: RequestId,
     generated: u32,
     slot: GrammarSlot,
-    outcome: Result<(), GrammarError>,
+    outcome: Result<MaskState, GrammarError>,
+}
+
+/// Who makes a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    Worker,
+    /// The caller, at once.
+    Caller,
 }
 
 /// A constrained request between two masks.
@@ -41,12 +63,14 @@ struct Lane {
 pub(super) struct Made {
     pub(super) request: RequestId,
     pub(super) generated: u32,
-    pub(super) outcome: Result<(), GrammarError>,
+    pub(super) outcome: Result<MaskState, GrammarError>,
 }
 
 pub(super) struct MaskMaker {
     jobs: SyncSender<Job>,
     answers: Receiver<Answer>,
+    /// What callers have made and nobody has taken yet.
+    made: VecDeque<Made>,
     lanes: BTreeMap<RequestId, Lane>,
 }
 
@@ -60,21 +84,21 @@ impl MaskMaker {
             let (queue, done) = (Arc::clone(&queue), done.clone());
             std::thread::Builder::new().name("flare-masks".into()).spawn(move || work(&queue, &done))?;
         }
-        Ok(Self { jobs, answers, lanes: BTreeMap::new() })
+        Ok(Self { jobs, answers, made: VecDeque::new(), lanes: BTreeMap::new() })
     }
 
     /// Has a request's first mask made.
     pub(super) fn add(&mut self, request: RequestId, constraint: Constraint) {
         let slot = Some(GrammarSlot::new(constraint));
         self.lanes.insert(request, Lane { generated: 0, slot });
-        self.send(request, None);
+        self.make(request, None, Maker::Worker);
     }
 
     /// Has the mask behind a sampled token made. Requests without a constraint are not known here.
-    pub(super) fn sampled(&mut self, request: RequestId, token: TokenId) {
+    pub(super) fn sampled(&mut self, request: RequestId, token: TokenId, maker: Maker) {
         if let Some(lane) = self.lanes.get_mut(&request) {
             lane.generated += 1;
-            self.send(request, Some(token));
+            self.make(request, Some(token), maker);
         }
     }
 
@@ -91,6 +115,9 @@ impl MaskMaker {
 
     /// The next mask that has been made.
     pub(super) fn made(&mut self) -> Option<Made> {
+        if let Some(made) = self.made.pop_front() {
+            return Some(made);
+        }
         match self.answers.try_recv() {
             Ok(answer) => Some(self.take(answer)),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
@@ -99,6 +126,9 @@ impl MaskMaker {
 
     /// Waits for the next mask, but not for long.
     pub(super) fn wait(&mut self, timeout: Duration) -> Option<Made> {
+        if let Some(made) = self.made.pop_front() {
+            return Some(made);
+        }
         self.answers.recv_timeout(timeout).ok().map(|answer| self.take(answer))
     }
 
@@ -110,24 +140,27 @@ impl MaskMaker {
         Made { request, generated, outcome }
     }
 
-    fn send(&mut self, request: RequestId, token: Option<TokenId>) {
+    fn make(&mut self, request: RequestId, token: Option<TokenId>, maker: Maker) {
         let lane = self.lanes.get_mut(&request).expect("the caller has just seen the lane");
         let slot = lane.slot.take().expect("a token is sampled under a mask that was made");
         let job = Job { request, generated: lane.generated, slot, token };
-        assert!(self.jobs.try_send(job).is_ok(), "the queue holds one job of every request");
+        match maker {
+            Maker::Worker => {
+                assert!(self.jobs.try_send(job).is_ok(), "the queue holds one job of every request");
+            }
+            Maker::Caller => {
+                let made = self.take(job.done());
+                self.made.push_back(made);
+            }
+        }
     }
 }
 
 fn work(queue: &Mutex<Receiver<Job>>, done: &SyncSender<Answer>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { request, generated, mut slot, token }) = job else { return };
-        let outcome = match token {
-            None => slot.start(),
-            Some(token) => slot.advance(token),
-        };
-        let outcome = outcome.map(drop);
-        if done.send(Answer { request, generated, slot, outcome }).is_err() {
+        let Ok(job) = job else { return };
+        if done.send(job.done()).is_err() {
             return;
         }
     }

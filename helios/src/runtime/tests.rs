@@ -289,12 +289,13 @@ async fn constrained_requests_say_what_their_grammars_allow_and_others_what_they
     let vocabulary = Vocabulary::new(&byte_level_tokenizer(), &[END_TOKEN], VOCABULARY);
     let compiler = GrammarCompiler::new(vocabulary, GrammarLimits::default()).unwrap();
     let choice = GrammarSource::Choice(vec!["yes".into(), "no".into()]);
-    let sources = [choice, GrammarSource::Regex("[ab]{30}".into())];
+    let regex = |text: &str| GrammarSource::Regex(text.to_owned());
+    let sources = [choice, regex("[ab]{30}"), regex("[ab]+")];
     let constraints = sources.map(|source| compiler.compile(&source, &Envelope::default()).unwrap());
     let mut generations = Vec::new();
     for index in 0..18u32 {
         let mut request = request(&[index, 7, 9], 60);
-        request.constraint = constraints.get(index as usize % 3).cloned().map(Box::new);
+        request.constraint = constraints.get(index as usize % 4).cloned().map(Box::new);
         // Where a grammar lets an end token through, it ends the request all the same.
         request.ignore_eos = request.constraint.is_some();
         // Without a choice the tokens of a preempted request are those of its history.
@@ -302,19 +303,42 @@ async fn constrained_requests_say_what_their_grammars_allow_and_others_what_they
         generations.push((request.clone(), server.engine.submit(request).await.unwrap()));
     }
     for (index, (request, generation)) in generations.into_iter().enumerate() {
-        let (tokens, reason) = read(generation).await;
-        let Some(end) = tokens.len().checked_sub(1).filter(|_| request.constraint.is_some()) else {
+        let (mut tokens, reason) = read(generation).await;
+        if request.constraint.is_none() {
             check_whole(&request, &tokens, reason.unwrap());
             continue;
-        };
-        assert_eq!((tokens[end].token, reason), (END_TOKEN, Ok(FinishReason::EndToken)));
-        let text: String = tokens[..end].iter().map(|token| char::from(token.token.0 as u8)).collect();
-        match index % 3 {
+        }
+        // Where nothing but the end can follow, it is not sampled.
+        let is_open = index % 4 == 2;
+        let has_end = tokens.pop_if(|last| last.token == END_TOKEN).is_some();
+        let ends = if is_open && !has_end { FinishReason::Length } else { FinishReason::EndToken };
+        assert_eq!((has_end && !is_open, reason), (false, Ok(ends)));
+        let text: String = tokens.iter().map(|token| char::from(token.token.0 as u8)).collect();
+        let is_of_two_letters = text.chars().all(|letter| "ab".contains(letter));
+        match index % 4 {
             0 => assert!(text == "yes" || text == "no", "{text}"),
-            _ => assert!(text.len() == 30 && text.chars().all(|letter| "ab".contains(letter)), "{text}"),
+            1 => assert!(text.len() == 30 && is_of_two_letters, "{text}"),
+            _ => assert!(!text.is_empty() && is_of_two_letters, "{text}"),
         }
     }
     assert!(server.idle_stats(18).await.preemptions > 0);
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_lone_constrained_request_ends_with_its_answer() {
+    let server = Server::start(AMPLE_PAGES, None, Duration::ZERO, EngineLimits::default());
+    let vocabulary = Vocabulary::new(&byte_level_tokenizer(), &[END_TOKEN], VOCABULARY);
+    let compiler = GrammarCompiler::new(vocabulary, GrammarLimits::default()).unwrap();
+    // An answer without text takes its end token's step.
+    for (grammar, length) in [("start: /[ab]{9}/", 9), ("start: \"\"", 1)] {
+        let source = GrammarSource::Lark(grammar.to_owned());
+        let mut request = request(&[1, 2, 3], 60);
+        request.ignore_eos = true;
+        request.constraint = Some(Box::new(compiler.compile(&source, &Envelope::default()).unwrap()));
+        let (tokens, reason) = read(server.engine.submit(request).await.unwrap()).await;
+        assert_eq!((tokens.len(), reason), (length, Ok(FinishReason::EndToken)));
+    }
     server.close().await;
 }
 

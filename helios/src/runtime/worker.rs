@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::core::contract::{BoundContract, Limits};
 use crate::device::{DeviceError, Executor};
+use crate::grammar::MaskState;
 use crate::ids::{Digest, RequestId, RowId};
 use crate::schedule::{Event, GeometryError, Output, Prompt, Scheduler, SchedulerLimits};
 use crate::tiers::TierOptions;
@@ -23,7 +24,7 @@ use crate::tiers::TierOptions;
 use super::clock::now;
 use super::completion::CompletionReader;
 use super::engine::{EngineCommand, EngineError, EngineReceiver, SampledToken, Submission};
-use super::masks::{Made, MaskMaker};
+use super::masks::{Made, Maker, MaskMaker};
 use super::pack::{BindError, Packer, geometry};
 use super::queue::DeviceQueue;
 use super::requests::{Requests, check};
@@ -241,11 +242,15 @@ impl ModelThread {
 
     fn take_mask(&mut self, made: Made) -> Result<(), EngineError> {
         let Made { request, generated, outcome } = made;
-        if let Err(error) = outcome {
-            self.requests.fail(request, EngineError::Constraint(error.to_string()));
-            return self.handle(Event::Cancel { request });
+        match outcome {
+            Err(error) => {
+                self.requests.fail(request, EngineError::Constraint(error.to_string()));
+                self.handle(Event::Cancel { request })
+            }
+            // An answer without any token still takes a step, so that it is admitted as every other one is.
+            Ok(MaskState::Complete) if generated > 0 => self.handle(Event::Complete { request }),
+            Ok(_) => self.handle(Event::MaskReady { request, generated }),
         }
-        self.handle(Event::MaskReady { request, generated })
     }
 
     fn cancel_leavers(&mut self) -> Result<(), EngineError> {
@@ -294,15 +299,16 @@ impl ModelThread {
     fn deliver(&mut self, device: &mut DeviceQueue) -> Result<(), EngineError> {
         self.publish();
         let now = now();
+        let maker = if self.scheduler.has_one_request() { Maker::Caller } else { Maker::Worker };
         for output in self.scheduler.drain_outputs() {
             match output {
                 Output::Admitted { request, cached_tokens } => {
                     self.requests.admitted(request, cached_tokens, now);
                 }
                 Output::Token { request, token, frame, lane } => {
-                    self.masks.sampled(request, token);
                     let logprobs = self.reader.logprobs(device, frame, lane).map_err(execution)?;
                     self.requests.sampled(request, SampledToken { token, logprobs }, now);
+                    self.masks.sampled(request, token, maker);
                 }
                 Output::Ended { request, ending } => {
                     self.masks.remove(request);

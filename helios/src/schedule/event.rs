@@ -37,6 +37,8 @@ pub enum Event<'a> {
     Completed { records: &'a [Record] },
     /// The mask for a constrained request's next sample is there, which follows so many sampled tokens.
     MaskReady { request: RequestId, generated: u32 },
+    /// Nothing but the end may follow what a constrained request has sampled: it has all its tokens.
+    Complete { request: RequestId },
     /// A tier holds a checkpoint of this name, from before the process started.
     TierHolds { name: PrefixName },
     /// The tiers have named everything from before the process started.

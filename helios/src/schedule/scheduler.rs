@@ -8,7 +8,7 @@ use crate::ids::{ClientId, Epoch, RequestId, SlotId, StepId};
 
 use super::chunks::ChunkPlan;
 use super::completion::CompletionError;
-use super::event::{Ending, Event, Output, Prompt, Rejection};
+use super::event::{Ending, Event, Finish, Output, Prompt, Rejection};
 use super::geometry::{Geometry, GeometryError, SchedulerLimits};
 use super::pages::reservation_pages;
 use super::queue::WaitingQueue;
@@ -116,9 +116,10 @@ impl Scheduler {
             Event::Submit { request, client, prompt, output_tokens_max } => {
                 self.submit(request, client, prompt, output_tokens_max);
             }
-            Event::Cancel { request } => self.cancel(request),
+            Event::Cancel { request } => self.end(request, Ending::Cancelled),
             Event::Completed { records } => return self.complete(records, now),
             Event::MaskReady { request, generated } => self.mask_ready(request, generated),
+            Event::Complete { request } => self.end(request, Ending::Finished(Finish::EndToken)),
             Event::TierHolds { name } => self.tier_holds(name),
             Event::TiersListed => self.tiers_listed(),
             Event::TierDropped { digest } => self.tier_dropped(digest),
@@ -152,6 +153,11 @@ impl Scheduler {
     /// Whether no request waits or runs and nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.iter().all(Option::is_none) && self.in_flight.is_empty()
+    }
+
+    /// Whether a single request is all that there is.
+    pub fn has_one_request(&self) -> bool {
+        self.waiting.is_empty() && self.running.iter().flatten().count() == 1
     }
 
     pub fn stats(&self) -> SchedulerStats {
@@ -228,9 +234,10 @@ impl Scheduler {
         self.end_output(request, Ending::Rejected(rejection));
     }
 
-    fn cancel(&mut self, request: RequestId) {
+    /// Ends a request for a reason that the device does not know of. Unknown and ended ones are ignored.
+    fn end(&mut self, request: RequestId, ending: Ending) {
         if self.waiting.remove(request).is_some() {
-            self.end_output(request, Ending::Cancelled);
+            self.end_output(request, ending);
             return;
         }
         let mut running = self.running.iter_mut().flatten();
@@ -239,11 +246,11 @@ impl Scheduler {
             Stage::Leaving(Leave::Ended) => {}
             Stage::Leaving(Leave::Preempted) => {
                 one.stage = Stage::Leaving(Leave::Ended);
-                self.end_output(request, Ending::Cancelled);
+                self.end_output(request, ending);
             }
             _ => {
                 let slot = one.slot;
-                self.finish(slot, Ending::Cancelled);
+                self.finish(slot, ending);
             }
         }
     }

@@ -68,3 +68,19 @@ fn others_hold_back_for_a_mask_but_not_for_long() {
     desk.mask(2, 2);
     assert_eq!(desk.step().unwrap().lanes.len(), 2);
 }
+
+#[test]
+fn a_complete_answer_ends_its_request_wherever_it_is() {
+    let mut desk = Desk::new(32);
+    desk.submit_constrained(1, 9);
+    desk.mask(1, 0);
+    desk.run(|desk| desk.tokens(1) == 1);
+    desk.handle(Event::Complete { request: RequestId(1) });
+    desk.handle(Event::Complete { request: RequestId(1) });
+    desk.submit_constrained(2, 9);
+    desk.handle(Event::Complete { request: RequestId(2) });
+    for request in [1, 2] {
+        assert_eq!(desk.ending(request), Some(Ending::Finished(Finish::EndToken)));
+    }
+    desk.run(|desk| desk.scheduler.is_idle());
+}

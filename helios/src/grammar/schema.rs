@@ -250,20 +250,40 @@ impl Walk {
     fn reference(&mut self, value: &Value, at: &str, place: Place) -> Result<Value, GrammarError> {
         let target = value.as_str().and_then(|reference| reference.strip_prefix('#'));
         let target = target.map(|target| if target == "/" { "" } else { target });
-        match target {
-            Some(target) if target.is_empty() || target.starts_with('/') => {
-                if place.rebased {
-                    return Err(refuse(at, "references below an $id of their own are not supported"));
-                }
-                if target.contains(['~', '%']) {
-                    return Err(refuse(at, "escapes in references are not supported"));
-                }
-                self.references.push((at.to_owned(), target.to_owned()));
-                Ok(Value::from(format!("#{target}")))
-            }
-            _ => Err(refuse(at, "only references into the schema itself (#/...) are supported")),
+        let Some(target) = target.filter(|target| target.is_empty() || target.starts_with('/')) else {
+            return Err(refuse(at, "only references into the schema itself (#/...) are supported"));
+        };
+        if place.rebased {
+            return Err(refuse(at, "references below an $id of their own are not supported"));
         }
+        let pointer = decoded(target).ok_or_else(|| refuse(at, "a percent sign is written %25"))?;
+        let names: Vec<String> =
+            pointer.split('/').map(|name| name.replace("~1", "/").replace("~0", "~")).collect();
+        if names.iter().any(|name| name.contains('/')) {
+            return Err(refuse(at, "references by a name with a slash are not supported"));
+        }
+        self.references.push((at.to_owned(), pointer));
+        // llguidance takes names as they are.
+        Ok(Value::from(format!("#{}", names.join("/"))))
     }
+}
+
+/// The text that a part of an address stands for; none if its escapes are malformed.
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, following @ ..] = rest {
+        rest = following;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = rest.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        let digits = str::from_utf8(digits).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn check_type(value: &Value, at: &str) -> Result<Value, GrammarError> {

@@ -40,7 +40,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (r#"{"$ref":"https://example.com/s"}"#, "/$ref", "into the schema itself"),
     (r##"{"items":{"$ref":"#/$defs/none"}}"##, "/items/$ref", "no schema at #/$defs/none"),
     (r##"{"$ref":"#/components/a","components":{"a":{}}}"##, "/$ref", "no schema"),
-    (r##"{"$defs":{"a/b":{}},"$ref":"#/$defs/a~1b"}"##, "/$ref", "escapes"),
+    (r##"{"$defs":{"a/b":{}},"$ref":"#/$defs/a~1b"}"##, "/$ref", "slash"),
+    (r##"{"$defs":{"a%b":{}},"$ref":"#/$defs/a%b"}"##, "/$ref", "%25"),
     (
         r##"{"properties":{"a":{"$id":"other","properties":{"b":{"$ref":"#/properties/c"}}}}}"##,
         "/properties/a/properties/b/$ref",

@@ -6,7 +6,11 @@ use super::super::GrammarSource;
 use super::compile;
 use super::walk::walk_text;
 
-const SEEDS: u64 = 8;
+/// Walks of each schema. `FLARE_WALK_SEEDS` asks for more, from 0 on.
+fn seeds() -> std::ops::Range<u64> {
+    let asked = std::env::var("FLARE_WALK_SEEDS").ok();
+    0..asked.map_or(8, |seeds| seeds.parse().expect("FLARE_WALK_SEEDS is a count"))
+}
 
 const SCHEMAS: &[&str] = &[
     // Types.
@@ -93,6 +97,7 @@ const SCHEMAS: &[&str] = &[
     r##"{"type":"object","properties":{"name":{"type":"string"},"parts":{"type":"array","items":{"$ref":"#"}}},"required":["name"],"additionalProperties":false}"##,
     r##"{"properties":{"a":{"type":"integer"},"b":{"$ref":"#/properties/a"}},"type":"object","required":["b"],"additionalProperties":false}"##,
     r##"{"$defs":{"s":{"type":"string"}},"type":"object","properties":{"a":{"$ref":"#/$defs/s","maxLength":3,"description":"short"}},"required":["a"]}"##,
+    r##"{"$defs":{"~b %\"é":{"type":"integer"}},"type":"array","items":{"$ref":"#/%24defs/~0b%20%25%22%C3%A9"},"minItems":1}"##,
     // Annotations and keywords of nobody's.
     r#"{"title":"t","description":"d","default":5,"examples":[1],"deprecated":true,"readOnly":true,"$comment":"c","x-order":1,"discriminator":{"propertyName":"k"},"type":"integer"}"#,
     r#"{"x-guidance":{"lenient":true,"coerce_one_of":true},"type":"string","maxLength":2}"#,
@@ -110,7 +115,7 @@ fn what_is_generated_is_valid_to_another_implementation() {
         let start = compile(&GrammarSource::JsonSchema(schema.clone()))
             .unwrap_or_else(|error| panic!("{schema}: {error}"));
         let validator = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
-        for seed in 0..SEEDS {
+        for seed in seeds() {
             let text = walk_text(&start, seed);
             let Some(value) = read(&text) else { continue };
             if let Err(error) = validator.validate(&value) {

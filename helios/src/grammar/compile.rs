@@ -113,10 +113,8 @@ impl GrammarCompiler {
     fn compile_anew(&self, source: &GrammarSource, envelope: &Envelope) -> Result<Constraint, GrammarError> {
         let mut answer = source.grammar()?;
         answer.name = Some("answer".to_owned());
-        let mut grammars = vec![answer];
-        if let Some(around) = envelope.grammar("answer", &self.vocabulary)? {
-            grammars.insert(0, around);
-        }
+        let mut grammars = envelope.grammars("answer", &self.vocabulary)?;
+        grammars.push(answer);
         let grammar = TopLevelGrammar { grammars, max_tokens: None };
         let parser =
             self.factory.create_parser(grammar).map_err(|error| source.refusal(&error.to_string()))?;

@@ -3,24 +3,44 @@
 use std::fmt::Write as _;
 
 use llguidance::api::GrammarWithLexer;
+use serde_json::Value;
 
-use super::GrammarError;
 use super::source::lark_string;
 use super::vocabulary::Vocabulary;
+use super::{GrammarError, schema};
 
-/// White space between reasoning and what follows, which models are used to write.
+/// White space between the parts of an output, which models are used to write.
 const BLANK_BYTES_MAX: usize = 8;
 
 /// What an output may hold besides the constrained answer. The default is nothing.
 ///
 /// Delimiters are written as their text; the names of special tokens in them stand for these tokens.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// Free text that may come first, or comes first where it is open already.
     pub reasoning: Option<Reasoning>,
-    /// What opens tool calls, if the request has tools. Where an output opens one, everything up to its end is free,
-    /// other special tokens included: the output parser validates calls.
-    pub calls: Vec<String>,
+    /// What stands before the answer, empty for nothing.
+    pub answer_open: String,
+    /// Tool calls in the answer's place, if the request has tools.
+    pub calls: Option<Calls>,
+}
+
+/// How calls may be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Where an output has one of these, everything up to its end is free, other special tokens included: the output parser
+    /// validates calls.
+    Free { opens: Vec<String> },
+    /// Values of a schema, one or several.
+    Values {
+        /// What stands before the first, or nothing.
+        opens: Vec<String>,
+        schema: Value,
+        /// What stands behind each, or nothing.
+        close: String,
+        /// What stands between one's end and another, which takes no further opener; none if one is all.
+        between: Option<String>,
+    },
 }
 
 /// What stands around reasoning.
@@ -38,16 +58,17 @@ impl Envelope {
         format!("{self:?}")
     }
 
-    /// The grammar around the answer's, or none where there is nothing around it.
-    pub(super) fn grammar(
+    /// The grammar around the answer's and what else it refers to, or nothing where there is nothing around the answer.
+    pub(super) fn grammars(
         &self,
         answer: &str,
         vocabulary: &Vocabulary,
-    ) -> Result<Option<GrammarWithLexer>, GrammarError> {
+    ) -> Result<Vec<GrammarWithLexer>, GrammarError> {
         if *self == Self::default() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let mut rules = String::new();
+        let mut grammars = Vec::new();
+        let mut rules = format!("BLANK: /[ \\t\\r\\n]{{1,{BLANK_BYTES_MAX}}}/\n");
         let thought = match &self.reasoning {
             None => "",
             Some(reasoning) => {
@@ -55,18 +76,17 @@ impl Envelope {
                 if reasoning.opened { "thought" } else { "reasoning?" }
             }
         };
-        let mut bodies = vec![format!("@{answer}")];
-        for open in &self.calls {
-            bodies.push(format!("{} free", sequence(&pieces(open, vocabulary)?)));
+        let mut bodies = format!("{} @{answer}", optional(&self.answer_open, vocabulary)?);
+        if let Some(calls) = &self.calls {
+            bodies.push_str(" | calls");
+            rules.push_str(&calls.rules(vocabulary)?);
         }
-        if !self.calls.is_empty() {
-            rules.push_str(&free(vocabulary));
+        if let Some(Calls::Values { schema, .. }) = &self.calls {
+            grammars.push(named("call", GrammarWithLexer::from_json_schema(schema::checked(schema)?.schema)));
         }
-        let grammar = format!("start: {thought} body\nbody: {}\n{rules}", bodies.join(" | "));
-        Ok(Some(GrammarWithLexer {
-            name: Some("envelope".to_owned()),
-            ..GrammarWithLexer::from_lark(grammar)
-        }))
+        let grammar = format!("start: {thought} body\nbody: {bodies}\n{rules}");
+        grammars.insert(0, named("envelope", GrammarWithLexer::from_lark(grammar)));
+        Ok(grammars)
     }
 }
 
@@ -75,7 +95,7 @@ impl Reasoning {
     fn rules(&self, vocabulary: &Vocabulary) -> Result<String, GrammarError> {
         let close = pieces(&self.close, vocabulary)?;
         let (first, rest) = close.split_first().ok_or_else(|| empty_delimiter(&self.close))?;
-        let mut rules = format!("BLANK: /[ \\t\\r\\n]{{1,{BLANK_BYTES_MAX}}}/\n");
+        let mut rules = String::new();
         if !self.opened {
             let open = sequence(&pieces(&self.open, vocabulary)?);
             writeln!(rules, "reasoning: {open} thought").expect("writing to a string does not fail");
@@ -93,6 +113,38 @@ impl Reasoning {
         }
         Ok(rules)
     }
+}
+
+impl Calls {
+    /// Rule `calls`.
+    fn rules(&self, vocabulary: &Vocabulary) -> Result<String, GrammarError> {
+        match self {
+            Self::Free { opens } => {
+                let call = |open: &String| Ok(format!("{} free", sequence(&pieces(open, vocabulary)?)));
+                Ok(format!("calls: {}\n{}", alternatives(opens, call)?, free(vocabulary)))
+            }
+            Self::Values { opens, close, between, .. } => {
+                let call = |open: &String| Ok(format!("{} value", optional(open, vocabulary)?));
+                let further = match between {
+                    None => String::new(),
+                    Some(between) => format!("(BLANK? {} value)*", optional(between, vocabulary)?),
+                };
+                let (calls, close) = (alternatives(opens, call)?, optional(close, vocabulary)?);
+                Ok(format!("calls: call {further}\ncall: {calls}\nvalue: BLANK? @call BLANK? {close}\n"))
+            }
+        }
+    }
+}
+
+fn alternatives(
+    opens: &[String],
+    rule: impl Fn(&String) -> Result<String, GrammarError>,
+) -> Result<String, GrammarError> {
+    Ok(opens.iter().map(rule).collect::<Result<Vec<_>, _>>()?.join(" | "))
+}
+
+fn named(name: &str, grammar: GrammarWithLexer) -> GrammarWithLexer {
+    GrammarWithLexer { name: Some(name.to_owned()), ..grammar }
 }
 
 /// Rule `free`: text and special tokens up to the end of the output.
@@ -143,6 +195,11 @@ fn pieces<'a>(delimiter: &'a str, vocabulary: &Vocabulary) -> Result<Vec<Piece<'
 
 fn empty_delimiter(delimiter: &str) -> GrammarError {
     GrammarError::Envelope(format!("{delimiter:?} delimits nothing"))
+}
+
+/// A delimiter that may be empty.
+fn optional(delimiter: &str, vocabulary: &Vocabulary) -> Result<String, GrammarError> {
+    if delimiter.is_empty() { Ok(String::new()) } else { Ok(sequence(&pieces(delimiter, vocabulary)?)) }
 }
 
 fn sequence(pieces: &[Piece<'_>]) -> String {

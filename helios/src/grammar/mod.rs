@@ -9,7 +9,7 @@
 //! - **The end is the grammar's.** End-of-sequence tokens are allowed exactly where the answer is complete. Ids that the
 //!   tokenizer does not name are never allowed.
 //! - **Only the answer is constrained.** Reasoning before it is free text, and where a request has tools a call may stand in its
-//!   place, with a payload that the output parser validates.
+//!   place: a value of a schema where calls are JSON objects, otherwise a payload that only the output parser validates.
 //! - **Work is bounded**: bytes of source, the compiled grammar's size, lexer states, and the steps that one mask may take.
 //!
 //! Forced tokens are not appended in one go, although a grammar often knows them: each token of a sequence needs its own row of
@@ -35,7 +35,7 @@ mod vocabulary;
 
 pub use compile::{GrammarCompiler, GrammarLimits};
 pub use constraint::{Constraint, MaskState};
-pub use envelope::{Envelope, Reasoning};
+pub use envelope::{Calls, Envelope, Reasoning};
 pub use slot::GrammarSlot;
 pub use source::GrammarSource;
 pub use vocabulary::Vocabulary;

@@ -1,6 +1,6 @@
 //! Which texts open and close reasoning and calls, for each pair of parsers.
 
-use super::grammar::{self, Grammar};
+use super::grammar::{self, Grammar, Objects};
 use crate::core::contract::{ReasoningParser, ToolParser};
 
 /// What stands around reasoning.
@@ -21,6 +21,8 @@ pub struct Delimiters {
     pub calls: &'static [&'static str],
     /// What opens a call before any text.
     pub first_calls: &'static [&'static str],
+    /// How calls are written, if each is one JSON object.
+    pub objects: Option<Objects>,
     /// Whether a call ends reasoning that is still open.
     pub calls_end_reasoning: bool,
     /// Every delimiter of the calls' form.
@@ -42,6 +44,7 @@ impl Delimiters {
             begins_open: reasoning == ReasoningParser::ThinkOpen,
             calls,
             first_calls,
+            objects: grammar.and_then(Grammar::objects),
             calls_end_reasoning: grammar.is_some_and(Grammar::ends_reasoning),
             marks,
         }

@@ -32,6 +32,7 @@ mod tools;
 pub use choice::{Calls, ChoiceError, ToolChoice};
 pub use delimiters::{Delimiters, Tags};
 pub use event::OutputEvent;
+pub use grammar::{Objects, harmony};
 pub use output::OutputParser;
 pub use scan::BLANK_BYTES_MAX;
 pub use tape::CALL_HELD_BYTES_MAX;

@@ -36,6 +36,11 @@ impl Tools {
         self.0.is_empty()
     }
 
+    /// The names of all tools.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|tool| tool.name.as_str())
+    }
+
     /// The declared tool of a name.
     pub fn find(&self, name: &str) -> Option<&Tool> {
         self.0.iter().find(|tool| tool.name == name)

@@ -3,15 +3,15 @@
 //! A form is enforced as a whole or refused with a 400 that names the field, and for a schema the place in it. It holds for
 //! the answer alone: reasoning before it is free, and where a request has tools a call may stand in its place.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::{Fields, invalid, missing, unsupported, wrong_type};
 use super::reading::Protocol;
 use super::service::Service;
 use crate::core::contract::ReasoningParser;
-use crate::grammar::{Constraint, Envelope, GrammarError, GrammarSource, Reasoning};
-use crate::parse::Delimiters;
+use crate::grammar::{Calls, Constraint, Envelope, GrammarError, GrammarSource, Reasoning};
+use crate::parse::{Delimiters, Objects, Tools, harmony};
 
 /// The form that an answer must have.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +71,7 @@ impl AnswerForm {
     ) -> Result<Box<Constraint>, ApiError> {
         let envelope = match protocol {
             None => Envelope::default(),
-            Some(protocol) => self.envelope(protocol)?,
+            Some(protocol) => envelope(protocol),
         };
         let compiled = service.grammars().and_then(|compiler| compiler.compile(&self.source, &envelope));
         compiled.map(Box::new).map_err(|error| match error {
@@ -79,27 +79,62 @@ impl AnswerForm {
             error => invalid(&self.param, &error.to_string()),
         })
     }
+}
 
-    fn envelope(&self, protocol: &Protocol) -> Result<Envelope, ApiError> {
-        let (tool_parser, reasoning_parser) = protocol.parsers;
-        if reasoning_parser == ReasoningParser::Harmony {
-            let reason =
-                "this model wraps its answers in messages of its own, inside which nothing can be enforced";
-            return Err(unsupported(&self.param, reason));
-        }
-        let delimiters = Delimiters::of(tool_parser, reasoning_parser);
-        let reasoning = delimiters.reasoning.map(|tags| Reasoning {
-            open: tags.open.to_owned(),
-            close: tags.close.to_owned(),
-            opened: delimiters.begin_in_reasoning(&protocol.prompt),
-        });
-        let calls = if protocol.tools.is_empty() {
-            Vec::new()
-        } else {
-            delimiters.calls.iter().chain(delimiters.first_calls).map(|&open| open.to_owned()).collect()
-        };
-        Ok(Envelope { reasoning, calls })
+/// What may stand around the answers to a conversation.
+fn envelope(protocol: &Protocol) -> Envelope {
+    let (tool_parser, reasoning_parser) = protocol.parsers;
+    let tools = &protocol.tools;
+    if reasoning_parser == ReasoningParser::Harmony {
+        return in_messages(tools);
     }
+    let delimiters = Delimiters::of(tool_parser, reasoning_parser);
+    let reasoning = delimiters.reasoning.map(|tags| Reasoning {
+        open: tags.open.to_owned(),
+        close: tags.close.to_owned(),
+        opened: delimiters.begin_in_reasoning(&protocol.prompt),
+    });
+    let has_calls = !tools.is_empty() && !delimiters.calls.is_empty();
+    let calls = has_calls.then(|| match delimiters.objects {
+        Some(objects) => calls_as_objects(&delimiters, objects, protocol),
+        None => Calls::Free { opens: delimiters.calls.iter().map(|&open| open.to_owned()).collect() },
+    });
+    Envelope { reasoning, calls, ..Envelope::default() }
+}
+
+/// Calls that are one object each, which their opener begins or stands before.
+fn calls_as_objects(delimiters: &Delimiters, objects: Objects, protocol: &Protocol) -> Calls {
+    let mut opens: Vec<String> = delimiters.calls.iter().map(|&open| open.to_owned()).collect();
+    if !delimiters.first_calls.is_empty() {
+        opens.push(String::new());
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": {"enum": protocol.tools.names().collect::<Vec<_>>()},
+            objects.arguments: {"type": "object"},
+        },
+        "required": ["name", objects.arguments],
+        "additionalProperties": false,
+    });
+    let between = protocol.parallel_calls.then(|| objects.between.to_owned());
+    Calls::Values { opens, schema, close: objects.close.to_owned(), between }
+}
+
+/// Reasoning, answer and call as messages of their own. A call's end is an end of the sequence.
+fn in_messages(tools: &Tools) -> Envelope {
+    let reasoning = Reasoning {
+        open: harmony::ANALYSIS.to_owned(),
+        close: format!("{}{}", harmony::END, harmony::NEXT),
+        opened: false,
+    };
+    let calls = (!tools.is_empty()).then(|| Calls::Values {
+        opens: tools.names().map(harmony::call_head).collect(),
+        schema: json!({"type": "object"}),
+        close: String::new(),
+        between: None,
+    });
+    Envelope { reasoning: Some(reasoning), answer_open: harmony::FINAL.to_owned(), calls }
 }
 
 fn only_one(mut forms: Vec<AnswerForm>) -> Result<Option<AnswerForm>, ApiError> {

@@ -1,6 +1,6 @@
 //! Reasoning and calls around a constrained answer.
 
-use super::super::{Constraint, Envelope, GrammarSource, MaskState, Reasoning};
+use super::super::{Calls, Constraint, Envelope, GrammarSource, MaskState, Reasoning};
 use super::walk::{allowed, walk_text};
 use super::{THINK, THINK_END, bench};
 use crate::ids::TokenId;
@@ -22,8 +22,24 @@ fn special(opened: bool) -> Option<Reasoning> {
 }
 
 fn compile(reasoning: Option<Reasoning>, calls: &[&str]) -> Constraint {
-    let calls = calls.iter().map(|call| (*call).to_owned()).collect();
-    bench().compiler.compile(&answer(), &Envelope { reasoning, calls }).unwrap()
+    let envelope = Envelope { reasoning, calls: free(calls), ..Envelope::default() };
+    bench().compiler.compile(&answer(), &envelope).unwrap()
+}
+
+fn free(opens: &[&str]) -> Option<Calls> {
+    let opens: Vec<String> = opens.iter().map(|&open| open.to_owned()).collect();
+    (!opens.is_empty()).then_some(Calls::Free { opens })
+}
+
+/// Calls of `f` and `g` in the answer's place, as objects.
+fn objects(open: &str, close: &str, between: Option<&str>) -> Envelope {
+    let schema = serde_json::json!({
+        "type": "object", "properties": {"name": {"enum": ["f", "g"]}, "arguments": {"type": "object"}},
+        "required": ["name", "arguments"], "additionalProperties": false,
+    });
+    let (opens, close) = (vec![open.to_owned()], close.to_owned());
+    let calls = Some(Calls::Values { opens, schema, close, between: between.map(str::to_owned) });
+    Envelope { reasoning: tags(false), calls, ..Envelope::default() }
 }
 
 /// What is allowed after a text that must be allowed itself, token by token.
@@ -104,6 +120,55 @@ fn a_call_may_stand_in_the_answers_place() {
 }
 
 #[test]
+fn calls_that_are_objects_are_valid_ones() {
+    let call = "{\"name\": \"f\", \"arguments\": {\"x\": [1, \"日本\"]}}";
+    for (open, close, between) in
+        [("<tool_call>", "</tool_call>", "<tool_call>"), ("", "", ";"), ("<|call|>", "", ";")]
+    {
+        let one = format!("{open}{call}{close}");
+        let two = format!("<think>which?</think>\n{open}\n{call}\n{close}\n{between}{call}{close}");
+        let compile = |between| bench().compiler.compile(&answer(), &objects(open, close, between)).unwrap();
+        let (several, single) = (compile(Some(between)), compile(None));
+        for text in [&one, &two] {
+            assert_eq!(state(&several, text), MaskState::Accepting, "{text}");
+        }
+        assert_ne!(state(&single, &one), MaskState::Open, "{one}");
+        assert!(after(&single, &two).is_err());
+        for start in [&several, &single] {
+            assert_eq!(state(start, "{\"n\":1}"), MaskState::Complete);
+            for wrong in ["{\"name\": \"h", "{\"arguments", "oops"] {
+                assert!(after(start, &format!("{open}{wrong}")).is_err(), "{open}{wrong}");
+            }
+        }
+        let (_, begun) = after(&several, "<think>a</think>").unwrap();
+        for seed in 0..8 {
+            let text = walk_text(&begun, seed);
+            assert!(text.contains("\"n\"") || text.contains("\"arguments\""), "{text}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_may_be_opened() {
+    let reasoning = Reasoning {
+        open: "<|think|>analysis".to_owned(),
+        close: "<|/think|>assistant".to_owned(),
+        opened: false,
+    };
+    let envelope =
+        Envelope { reasoning: Some(reasoning), answer_open: "<|call|>final".to_owned(), calls: None };
+    let start = bench().compiler.compile(&answer(), &envelope).unwrap();
+    for text in
+        ["<|call|>final{\"n\":1}", "<|think|>analysisAnything {.<|/think|>assistant<|call|>final{\"n\": 12}"]
+    {
+        assert_eq!(state(&start, text), MaskState::Complete, "{text}");
+    }
+    for text in ["{", "final", "<|call|>no", "<|call|>final[", "<|think|>analysis<|/think|><|call|>"] {
+        assert!(after(&start, text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn walks_end_in_an_answer() {
     for (reasoning, thought) in [
         (None, String::new()),
@@ -124,7 +189,7 @@ fn walks_end_in_an_answer() {
 
 #[test]
 fn other_sources_fit_into_an_envelope_too() {
-    let envelope = Envelope { reasoning: tags(false), calls: vec!["<tool_call>".to_owned()] };
+    let envelope = Envelope { reasoning: tags(false), calls: free(&["<tool_call>"]), ..Envelope::default() };
     let sources = [
         GrammarSource::Choice(vec!["yes".to_owned(), "<no>".to_owned()]),
         GrammarSource::Regex("yes|<no>".to_owned()),
@@ -142,6 +207,6 @@ fn other_sources_fit_into_an_envelope_too() {
 
 #[test]
 fn an_envelope_without_text_is_refused() {
-    let envelope = Envelope { calls: vec![String::new()], ..Envelope::default() };
+    let envelope = Envelope { calls: free(&[""]), ..Envelope::default() };
     assert!(bench().compiler.compile(&answer(), &envelope).is_err());
 }

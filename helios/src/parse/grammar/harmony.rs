@@ -16,6 +16,18 @@ const ENDS: [&str; 3] = ["<|end|>", "<|return|>", "<|call|>"];
 pub const OPENERS: &[&str] = &[START, CHANNEL];
 pub const MARKS: &[&str] = &[START, CHANNEL, MESSAGE, CONSTRAIN, ENDS[0], ENDS[1], ENDS[2]];
 
+/// What the output begins behind, so that a message after another one repeats it.
+pub const NEXT: &str = "<|start|>assistant";
+/// What opens reasoning, and the answer.
+pub const ANALYSIS: &str = "<|channel|>analysis<|message|>";
+pub const FINAL: &str = "<|channel|>final<|message|>";
+pub const END: &str = ENDS[0];
+
+/// What opens a call of a tool.
+pub fn call_head(name: &str) -> String {
+    format!("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>")
+}
+
 /// What can end a message's body: the next one's head, too.
 const BODY_ENDS: &[&str] = &[START, CHANNEL, ENDS[0], ENDS[1], ENDS[2]];
 
@@ -31,7 +43,7 @@ enum Head {
 }
 
 /// Reads an output from its beginning, behind `<|start|>assistant`, to its end.
-pub async fn read(tape: Tape) {
+pub(in crate::parse) async fn read(tape: Tape) {
     let mut opener = flow(&tape, OPENERS, Tape::text).await;
     while let Some(begun) = opener {
         tape.hold(OPENERS[begun].to_owned());

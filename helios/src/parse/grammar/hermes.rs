@@ -2,10 +2,12 @@
 
 use super::super::scan::is_space;
 use super::super::tape::{Stop, Tape};
-use super::object;
+use super::object::{self, Objects};
 
 pub const OPENERS: &[&str] = &["<tool_call>"];
 pub const MARKS: &[&str] = &["<tool_call>", "</tool_call>"];
+pub const OBJECTS: Objects =
+    Objects { arguments: "arguments", close: "</tool_call>", between: "<tool_call>" };
 
 pub async fn read(tape: &Tape) -> Result<(), Stop> {
     tape.skip(is_space).await?;

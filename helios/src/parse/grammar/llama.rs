@@ -4,10 +4,11 @@
 
 use super::super::scan::is_space;
 use super::super::tape::{Stop, Tape};
-use super::object;
+use super::object::{self, Objects};
 
 pub const OPENERS: &[&str] = &["<|python_tag|>"];
 pub const FIRST_OPENERS: &[&str] = &["{"];
+pub const OBJECTS: Objects = Objects { arguments: "parameters", close: "", between: ";" };
 
 pub async fn read(tape: &Tape, opener: usize) -> Result<(), Stop> {
     if opener == 0 {

@@ -17,6 +17,8 @@ mod qwen;
 mod section;
 mod tagged;
 
+pub use object::Objects;
+
 use super::tape::{Stop, Tape};
 use crate::core::contract::ToolParser;
 
@@ -65,6 +67,15 @@ impl Grammar {
     /// What opens a call before any text alone. Their indexes follow those of [`Grammar::openers`].
     pub fn first_openers(self) -> &'static [&'static str] {
         if self == Self::Llama { llama::FIRST_OPENERS } else { &[] }
+    }
+
+    /// How calls are written, if each is one JSON object.
+    pub fn objects(self) -> Option<Objects> {
+        match self {
+            Self::Hermes => Some(hermes::OBJECTS),
+            Self::Llama => Some(llama::OBJECTS),
+            _ => None,
+        }
     }
 
     /// Every delimiter of the form.

@@ -7,6 +7,18 @@ use super::super::json;
 use super::super::scan::is_space;
 use super::super::tape::{Stop, Tape};
 
+/// How the form writes such calls, for who has them written so. The first one has its opener before it, if that is no part of
+/// the object itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Objects {
+    /// The key that its models are used to.
+    pub arguments: &'static str,
+    /// What follows an object.
+    pub close: &'static str,
+    /// What stands between one's end and another object.
+    pub between: &'static str,
+}
+
 /// Reads a whole object.
 pub async fn read(tape: &Tape) -> Result<(), Stop> {
     tape.literal("{").await?;

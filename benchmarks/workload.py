@@ -6,7 +6,7 @@ Prompts are random token ids, so no two share a prefix and nothing is served fro
 import json
 import random
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,7 +38,7 @@ def decode_rate(server: Server, lanes: int, *, seed: int) -> float:
     """Tokens a second of `lanes` requests at the same time, each counted from its first to its last."""
     with ThreadPoolExecutor(lanes) as pool:
         waiting = [
-            pool.submit(_stream_rate, server, prompt) for prompt in prompts(lanes, DECODE_PROMPT_TOKENS, seed=seed)
+            pool.submit(stream_rate, server, prompt) for prompt in prompts(lanes, DECODE_PROMPT_TOKENS, seed=seed)
         ]
         return sum(future.result() for future in waiting)
 
@@ -65,17 +65,8 @@ def first_token_s(server: Server) -> float:
     return time.perf_counter() - server.started_at
 
 
-def events(server: Server, path: str, request: dict[str, Any]) -> Generator[dict[str, Any]]:
-    """A streamed answer's events; leaving the iterator closes the connection, which cancels the request."""
-    with _CLIENT.stream("POST", f"{server.url}{path}", json=request) as response:
-        response.raise_for_status()
-        for line in response.iter_lines():
-            data = line.removeprefix("data: ")
-            if data != line and data != "[DONE]":
-                yield json.loads(data)
-
-
-def _stream_rate(server: Server, prompt: list[int]) -> float:
+def stream_rate(server: Server, prompt: list[int], fields: Mapping[str, Any] | None = None) -> float:
+    """Tokens a second of one streamed completion, from its first token to its last; `fields` are sent, too."""
     request = {
         "prompt": prompt,
         "max_tokens": DECODE_TOKENS,
@@ -83,6 +74,7 @@ def _stream_rate(server: Server, prompt: list[int]) -> float:
         "cache_prompt": False,
         "stream": True,
         "stream_options": {"include_usage": True},
+        **(fields or {}),
     }
     moments = []
     completed = 0
@@ -93,3 +85,13 @@ def _stream_rate(server: Server, prompt: list[int]) -> float:
     if completed != DECODE_TOKENS:
         raise ValueError(f"the server generated {completed} tokens of {DECODE_TOKENS}")
     return (completed - 1) / (moments[-1] - moments[0])
+
+
+def events(server: Server, path: str, request: dict[str, Any]) -> Generator[dict[str, Any]]:
+    """A streamed answer's events; leaving the iterator closes the connection, which cancels the request."""
+    with _CLIENT.stream("POST", f"{server.url}{path}", json=request) as response:
+        response.raise_for_status()
+        for line in response.iter_lines():
+            data = line.removeprefix("data: ")
+            if data != line and data != "[DONE]":
+                yield json.loads(data)

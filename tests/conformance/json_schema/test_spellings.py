@@ -112,7 +112,7 @@ def answer(path: str, reply: dict[str, Any]) -> tuple[str, bool]:
     return reply["output"][-1]["content"][0]["text"], reply["status"] == "completed"
 
 
-@pytest.mark.parametrize(("path", "fields", "check"), ANSWERED, ids=str)
+@pytest.mark.parametrize(("path", "fields", "check"), ANSWERED)
 def test_a_form_is_kept_under_every_name(
     http: httpx.Client, path: str, fields: Any, check: Callable[[str], bool]
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_form_is_kept_under_every_name(
     assert check(text) if is_whole else check is of_object and text.startswith("{"), text
 
 
-@pytest.mark.parametrize(("path", "fields", "param"), REFUSED, ids=str)
+@pytest.mark.parametrize(("path", "fields", "param"), REFUSED)
 def test_what_cannot_be_kept_is_refused_by_name(http: httpx.Client, path: str, fields: Any, param: str) -> None:
     reply = http.post(path, json=body(path, fields))
     assert reply.status_code == 400, reply.text

@@ -80,21 +80,6 @@ async fn thoughts_are_free_and_a_call_may_stand_in_place_of_the_answer() {
 }
 
 #[tokio::test]
-async fn a_call_that_begins_as_the_answer_does_is_no_way_around_the_form() {
-    let parsers = (ToolParser::Llama3Json, ReasoningParser::None);
-    let script = |_: &GenerationRequest| vec![Admit(0), Text("{}"), End];
-    let server = TestServer::serving(quick_config(), ZeroTemperature::Reject, parsers, script).await;
-    let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
-    server.post(CHAT, &ask(CHAT, json!({"response_format": format, "tools": [tool("f")]}))).await;
-    let call = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
-    assert!(allows(&server, "{\"a\": 1}") && allows(&server, call) && !allows(&server, "{\"b"));
-    assert!(allows(&server, &format!("{call}; {call}")) && !allows(&server, &format!("{call} No")));
-    let single = json!({"response_format": format, "tools": [tool("f")], "parallel_tool_calls": false});
-    server.post(CHAT, &ask(CHAT, single)).await;
-    assert!(allows(&server, call) && !allows(&server, &format!("{call};")));
-}
-
-#[tokio::test]
 async fn messages_compose_as_tags_do() {
     let parsers = (ToolParser::Harmony, ReasoningParser::Harmony);
     let script = |_: &GenerationRequest| vec![Admit(0), Text("{}"), End];

@@ -189,6 +189,6 @@ def test_errors_are_typed(ask, client: openai.OpenAI, model: str) -> None:
     assert bad.value.body.keys() == {"message", "type", "param", "code"}
     assert bad.value.param == "top_p"
     with pytest.raises(openai.NotFoundError) as unknown:
-        client.chat.completions.create(model="no-such-model", messages=QUESTION)
+        client.models.retrieve("no-such-model")
     assert unknown.value.code == "model_not_found"
     assert unknown.value.body.keys() == {"message", "type", "param", "code"}

@@ -35,6 +35,8 @@ struct Client {
     is_admitted: bool,
     /// Tokens that the newest mask follows.
     masks: u32,
+    /// Whether nothing but the end may follow its tokens.
+    is_complete: bool,
     tokens: Vec<TokenId>,
     ending: Option<Ending>,
 }
@@ -157,8 +159,15 @@ impl Simulation {
         let now = self.now;
         let due: Vec<_> = self.masks.extract_if(.., |(due, ..)| *due <= now).collect();
         for (_, request, generated) in due {
-            self.clients.get_mut(&request).unwrap().masks = generated;
-            self.handle(Event::MaskReady { request, generated });
+            let is_complete = generated > 0 && self.random.within(0..=30) == 0;
+            let client = self.clients.get_mut(&request).unwrap();
+            (client.masks, client.is_complete) = (generated, is_complete);
+            self.handle(if is_complete {
+                Event::Complete { request }
+            } else {
+                Event::MaskReady { request, generated }
+            });
+            assert!(!is_complete || self.clients[&request].ending.is_some());
         }
         if let Some(tiers) = &mut self.tiers {
             for event in tiers.answer(self.device.model_mut(), self.now, &mut self.random) {
@@ -277,6 +286,7 @@ impl Simulation {
             patience_tokens: self.random.chance(20).then(|| self.random.within(0..=10)),
             is_admitted: false,
             masks: 0,
+            is_complete: false,
             tokens: Vec::new(),
             ending: None,
         };
@@ -388,8 +398,8 @@ impl Simulation {
         let history = client.prompt.len() + client.tokens.len();
         match ending {
             Ending::Finished(Finish::EndToken) => {
-                assert_eq!(client.tokens.last(), Some(&END_TOKEN));
-                self.coverage.saw("end token");
+                assert!(client.is_complete || client.tokens.last() == Some(&END_TOKEN));
+                self.coverage.saw(if client.is_complete { "complete answer" } else { "end token" });
             }
             Ending::Finished(Finish::Length) => {
                 let limit = client.output_tokens_max.min(context - client.prompt.len() as u32);
@@ -513,6 +523,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "cancelled in prefill",
         "cancelled while waiting",
         "chunk",
+        "complete answer",
         "constrained step",
         "decode",
         "empty",

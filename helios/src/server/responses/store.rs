@@ -51,11 +51,11 @@ impl ResponseStore {
     /// A 404 that says what to send instead.
     pub fn conversation(&self, id: &str) -> Result<Vec<Value>, ApiError> {
         let found = self.kept().responses.get(id).map(|stored| stored.conversation.clone());
-        let conversation = found.ok_or_else(|| {
+        // Arguments may nest as deep as the parser goes, and nest deeper in a message than it does.
+        found.and_then(|conversation| serde_json::from_str(&conversation).ok()).ok_or_else(|| {
             let message = format!("{} Send the whole conversation as 'input'.", unknown(id));
             ApiError::of(ErrorCode::PreviousResponseNotFound, "previous_response_id", message)
-        })?;
-        Ok(serde_json::from_str(&conversation).expect("it was serialized from messages"))
+        })
     }
 
     /// A response's JSON.
@@ -120,6 +120,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_conversation_that_nests_too_deep_to_be_read_again_is_not_found() {
+        let store = ResponseStore::new(2, 1 << 20);
+        for (depth, is_found) in [(100, true), (200, false)] {
+            let arguments = (0..depth).fold(json!({}), |inner, _| json!({"a": inner}));
+            store.insert("id".to_owned(), "{}".to_owned(), &[json!({"arguments": arguments})]);
+            assert_eq!(store.conversation("id").is_ok(), is_found, "{depth}");
+            store.remove("id").unwrap();
+        }
+    }
 
     #[test]
     fn the_oldest_make_room_within_the_number_and_the_bytes() {

@@ -181,7 +181,6 @@ impl ResponseFormat {
         self.close_item("completed", frames);
         let item = json!({
             "id": self.item_id("rs"), "type": "reasoning", "status": "in_progress", "summary": [], "content": [],
-            "encrypted_content": null,
         });
         self.open_item(ItemKind::Reasoning, item, frames);
     }

@@ -22,10 +22,10 @@ _CLIENTS = 1000
 _READERS = 4
 # The same tokens of every stream are measured, so that all attend to as many before them. The clients must all be
 # waiting when the first of them comes.
-_MEASURED_TOKENS = range(1200, 1700)
+_MEASURED_TOKENS = range(500, 800)
 # A long text that the stream begins with fills the connection's buffers; its prompt is computed once.
 _ECHOED_TOKENS = 6000
-_UNREAD_TOKENS = 8
+_UNREAD_TOKENS = 2
 _SETTLE_TIMEOUT_S = 120
 # Longer than a server waits for a client to take its bytes.
 _CUT_OFF_TIMEOUT_S = 150
@@ -49,12 +49,13 @@ def main() -> None:
         print(f"round {number + 1} of {arguments.rounds}", flush=True)
         with start_flare(binary("release"), core) as server:
             first_token_s(server)
-            for name, value in _round(server, clients=arguments.clients, seed=number):
+            is_last = number == arguments.rounds - 1
+            for name, value in _round(server, clients=arguments.clients, seed=number, see_cut_off=is_last):
                 samples[name].append(value)
     report(_rows(samples), json_path=arguments.json)
 
 
-def _round(server: Server, *, clients: int, seed: int) -> Iterator[tuple[str, float]]:
+def _round(server: Server, *, clients: int, seed: int, see_cut_off: bool) -> Iterator[tuple[str, float]]:
     yield from _pauses("alone", _Streams(server, seed=seed).measure())
     yield "rss alone", _resident_mib(server)
     descriptors = _descriptors(server)
@@ -70,6 +71,9 @@ def _round(server: Server, *, clients: int, seed: int) -> Iterator[tuple[str, fl
     streams = _Streams(server, seed=seed)
     yield from _pauses("stalled", streams.measure())
     yield "rss stalled", _resident_mib(server)
+    yield "clients stalled", _descriptors(server) - descriptors
+    if not see_cut_off:
+        return
     _wait_until_let_go(server, descriptors)
     finished = sum(b"[DONE]" in read_to_end(client) for client in unread)
     yield "clients cut off", clients - finished

@@ -52,6 +52,7 @@ def main() -> None:
             is_last = number == arguments.rounds - 1
             for name, value in _round(server, clients=arguments.clients, seed=number, see_cut_off=is_last):
                 samples[name].append(value)
+                print(f"  {name}: {value:.4g}", flush=True)
     report(_rows(samples), json_path=arguments.json)
 
 

@@ -7,29 +7,11 @@ from pathlib import Path
 import pytest
 
 from scripts.server import Server, binary, start_flare
-from tests.conformance.agents.headless import AGENTS
+from tests.conformance.agents.witness import PLAY
 from tests.conformance.scripted.checkpoint import prepare_scripted
-from tests.conformance.scripted.play import Play, Script
 
 CONTEXT_TOKENS = 1 << 17
 """The model reads a token a byte, and agents begin with some 50,000."""
-WITNESS = "witness.txt"
-EVIDENCE = "42 was here"
-COMMAND = f"echo $((6 * 7)) was here | tee {WITNESS}"
-"""Only the shell knows the sum, so that the evidence comes from nowhere else."""
-
-PLAY = Play(
-    calls={
-        agent.tool: Script(
-            text="I will write it – at once.",
-            thought="The shell can do that.",
-            calls=((agent.tool, agent.arguments(COMMAND)),),
-        )
-        for agent in AGENTS
-    },
-    evidence=EVIDENCE,
-    answer=Script("It is written: fünf Wörter und ☀️."),
-)
 
 
 @pytest.fixture(scope="session")

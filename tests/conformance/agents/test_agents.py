@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from scripts.server import Server
-from tests.conformance.agents.conftest import EVIDENCE, PLAY, WITNESS
 from tests.conformance.agents.headless import AGENTS, Agent, ClaudeCode
 from tests.conformance.agents.refusing import without_streams
+from tests.conformance.agents.witness import EVIDENCE, PLAY, WITNESS
 
 
 def needs(agent: type[Agent]) -> pytest.MarkDecorator:

@@ -78,6 +78,7 @@ fn a_checkpoint_leaves_the_device_and_comes_back_to_another_place_and_another_pr
     }
     put(&mut core, state.rows_region, 4, &content(key, state.row_stride_bytes as usize));
     let (tiers, events) = start(&core, TierOptions { memory_bytes: Some(1 << 20), disk: disk.clone() });
+    assert_eq!(events.recv_timeout(TIMEOUT).unwrap(), TierEvent::AllListed);
     tiers.store(store(key, &pages)).unwrap();
     let stored = TierEvent::Stored { transfer: TransferId(1), outcome: Ok(()) };
     assert_eq!(events.recv_timeout(TIMEOUT).unwrap(), stored);
@@ -88,6 +89,7 @@ fn a_checkpoint_leaves_the_device_and_comes_back_to_another_place_and_another_pr
     let (tiers, events) = start(&core, TierOptions { memory_bytes: None, disk });
     let listed = events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(listed, TierEvent::Listed(found) if found.key == key && found.consumed == 130));
+    assert_eq!(events.recv_timeout(TIMEOUT).unwrap(), TierEvent::AllListed);
     check_restore(&mut core, &tiers, &events, key, &pages);
 }
 

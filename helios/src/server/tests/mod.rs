@@ -261,6 +261,8 @@ async fn run_engine(
         match command {
             EngineCommand::Wake => {}
             EngineCommand::Submit(submission) => {
+                // A set keeps what has ended until it is joined.
+                while running.try_join_next().is_some() {}
                 requests.lock().unwrap().push(submission.request.clone());
                 let steps = script(&submission.request);
                 if let Some(Fail(error @ EngineError::Execution(_))) = steps.last() {

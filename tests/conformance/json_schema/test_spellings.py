@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
+from pydantic_core import from_json
 
 from scripts.server import Server
 
@@ -29,6 +30,11 @@ def of_schema(text: str) -> bool:
 
 def of_object(text: str) -> bool:
     return isinstance(json.loads(text), dict)
+
+
+def begins_object(text: str) -> bool:
+    """Whether an object's text is cut off; anything else is a `ValueError`."""
+    return isinstance(from_json(text, allow_partial="trailing-strings"), dict)
 
 
 def matching(pattern: str) -> Callable[[str], bool]:
@@ -119,8 +125,8 @@ def test_a_form_is_kept_under_every_name(
     reply = http.post(path, json=body(path, fields))
     assert reply.status_code == 200, reply.text
     text, is_whole = answer(path, reply.json())
-    # An object of any members may go on and on.
-    assert check(text) if is_whole else check is of_object and text.startswith("{"), text
+    # An object may go on and on, in its members, in a number or in the space between them.
+    assert check(text) if is_whole else check in (of_object, of_schema) and begins_object(text), text
 
 
 @pytest.mark.parametrize(("path", "fields", "param"), REFUSED)
@@ -138,16 +144,18 @@ def test_every_choice_has_the_form_and_a_seed_reproduces_them(http: httpx.Client
     texts = [choice["message"]["content"] for choice in first["choices"]]
     assert texts == [choice["message"]["content"] for choice in again["choices"]]
     assert len(set(texts)) > 1
-    assert all(of_schema(text) for text in texts)
+    is_whole = [choice["finish_reason"] == "stop" for choice in first["choices"]]
+    assert all(of_schema(text) if whole else begins_object(text) for text, whole in zip(texts, is_whole, strict=True))
 
 
 def test_a_prompt_from_the_cache_gives_the_same_answer(http: httpx.Client) -> None:
     asked = body(CHAT, {**wrapped(SCHEMA), "seed": 9})
     asked["messages"] = [{"role": "user", "content": "Name a city. " * 40}]
     replies = [http.post(CHAT, json=asked).json() for _ in range(2)]
-    first, again = (reply["choices"][0]["message"]["content"] for reply in replies)
+    (first, is_whole), (again, _) = (answer(CHAT, reply) for reply in replies)
     assert replies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
-    assert first == again and of_schema(first)
+    assert first == again
+    assert of_schema(first) if is_whole else begins_object(first)
 
 
 def test_an_abandoned_answer_disturbs_no_other(http: httpx.Client) -> None:
@@ -156,7 +164,7 @@ def test_an_abandoned_answer_disturbs_no_other(http: httpx.Client) -> None:
         with http.stream("POST", CHAT, json=endless) as response:
             next(line for line in response.iter_lines() if '"content"' in line)
     text, is_whole = answer(CHAT, http.post(CHAT, json=body(CHAT, wrapped(SCHEMA))).json())
-    assert is_whole and of_schema(text)
+    assert of_schema(text) if is_whole else begins_object(text)
 
 
 def test_a_complete_answer_ends_without_a_token_for_its_end(http: httpx.Client) -> None:

@@ -24,8 +24,9 @@ DECODE_TOKENS = 128
 # Ordinary tokens of the vocabulary, special ones left out.
 _TOKEN_IDS = range(1000, 40000)
 _TIMEOUT_S = 120
-# One for all requests: making a client takes longer than a short prompt's prefill.
-_CLIENT = httpx.Client(timeout=_TIMEOUT_S)
+# One for all requests: making a client takes longer than a short prompt's prefill. Connections are not kept: a peer may
+# close an idle one just as it is used again.
+_CLIENT = httpx.Client(timeout=_TIMEOUT_S, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def prompts(count: int, tokens: int, *, seed: int) -> list[list[int]]:

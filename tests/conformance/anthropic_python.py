@@ -5,8 +5,9 @@ python -m tests.conformance.anthropic_python --core DIR --into DIR
 
 import sys
 
-from tests.conformance.harness import Rule, environment, options, report, run_pytest, sources
+from tests.conformance.harness import Rule, run_sdk
 
+_FILES = ("test_messages.py", "test_models.py")
 _PACKAGES = (
     "dirty-equals",
     "http-snapshot",
@@ -34,18 +35,14 @@ _RULES = (
 
 def main() -> int:
     """Runs the suite."""
-    where = options(__doc__)
-    folder = sources(where.into, "anthropic")
-    bin_folder = environment(where.into, folder, *_PACKAGES)
-    files = ["tests/api_resources/test_messages.py", "tests/api_resources/test_models.py"]
-    with where.serve() as server:
-        outcomes = run_pytest(
-            bin_folder,
-            folder,
-            [*files, "-k", "not aiohttp", "--timeout", "120"],
-            variables={"TEST_API_BASE_URL": server.url},
-        )
-    return report(folder.name, outcomes, _RULES)
+    return run_sdk(
+        __doc__,
+        "anthropic",
+        needs=_PACKAGES,
+        files=_FILES,
+        selected="not aiohttp",
+        rules=_RULES,
+    )
 
 
 if __name__ == "__main__":

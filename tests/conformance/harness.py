@@ -121,6 +121,27 @@ def run_pytest(bin_folder: Path, folder: Path, arguments: Sequence[str], *, vari
     return read_junit(results)
 
 
+def run_sdk(
+    description: str | None,
+    package: str,
+    *,
+    needs: Sequence[str],
+    files: Iterable[str],
+    selected: str,
+    base_path: str = "",
+    rules: Sequence[Rule],
+) -> int:
+    """Runs the resource tests that an SDK's source distribution carries, and reports; returns the exit code."""
+    where = options(description)
+    folder = sources(where.into, package)
+    bin_folder = environment(where.into, folder, *needs)
+    arguments = [*(f"tests/api_resources/{name}" for name in files), "-k", selected, "--timeout", "120"]
+    with where.serve() as server:
+        address = {"TEST_API_BASE_URL": f"{server.url}{base_path}"}
+        outcomes = run_pytest(bin_folder, folder, arguments, variables=address)
+    return report(folder.name, outcomes, rules)
+
+
 def read_junit(results: Path) -> list[Outcome]:
     """The outcomes in a JUnit file."""
     outcomes = []

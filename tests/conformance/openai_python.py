@@ -5,7 +5,7 @@ python -m tests.conformance.openai_python --core DIR --into DIR
 
 import sys
 
-from tests.conformance.harness import Rule, environment, options, report, run_pytest, sources
+from tests.conformance.harness import Rule, run_sdk
 
 _FILES = (
     "chat/test_completions.py",
@@ -57,18 +57,15 @@ _RULES = (
 
 def main() -> int:
     """Runs the suite."""
-    where = options(__doc__)
-    folder = sources(where.into, "openai")
-    bin_folder = environment(where.into, folder, *_PACKAGES)
-    files = [f"tests/api_resources/{name}" for name in _FILES]
-    with where.serve() as server:
-        outcomes = run_pytest(
-            bin_folder,
-            folder,
-            [*files, "-k", "(create or retrieve or list) and not aiohttp", "--timeout", "120"],
-            variables={"TEST_API_BASE_URL": f"{server.url}/v1"},
-        )
-    return report(folder.name, outcomes, _RULES)
+    return run_sdk(
+        __doc__,
+        "openai",
+        needs=_PACKAGES,
+        files=_FILES,
+        selected="(create or retrieve or list) and not aiohttp",
+        base_path="/v1",
+        rules=_RULES,
+    )
 
 
 if __name__ == "__main__":

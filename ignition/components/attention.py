@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ignition.kernels.host import torch_ops
+from ignition.kernels import ops
 
 IMPLEMENTATION = "flare"
 
@@ -52,9 +52,9 @@ def paged_attention(
     assert attention_mask is None, "paged attention is causal by itself; the forward may build no mask"
     query, key, value = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
     place = (cache.page_stride, cache.key_offset, cache.value_offset)
-    torch_ops.kv_write(key, value, token_slots, token_positions, cache.page_table, cache.pages, *place)
+    ops.kv_write(key, value, token_slots, token_positions, cache.page_table, cache.pages, *place)
     heads = key.shape[1]
-    output = torch_ops.attention(
+    output = ops.attention(
         *(query, token_slots, token_positions, cache.page_table, cache.pages, heads, *place),
         *(scaling, sliding_window or 0, cache.context_tokens),
     )

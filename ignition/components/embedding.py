@@ -1,11 +1,10 @@
-"""Token embedding over a packed table; padding rows are zero."""
+"""Token embedding; padding rows are zero."""
 
 import torch
 from torch import nn
 
-from ignition.components.packed import PackedWeight
-from ignition.components.weights import Allocate, WeightTarget
-from ignition.kernels.host import torch_ops
+from ignition.components.weights import WeightStore, WeightTarget
+from ignition.kernels import ops
 
 
 class Embedding(nn.Module):
@@ -23,13 +22,13 @@ class Embedding(nn.Module):
         """The component that replaces a canonical embedding."""
         return cls(embedding.num_embeddings, embedding.embedding_dim)
 
-    def place(self, prefix: str, allocate: Allocate) -> dict[str, WeightTarget]:
-        """Take storage for the packed table."""
-        packed = PackedWeight(prefix + "weight", self.rows, self.width, allocate)
-        self.weight = packed.tensor
-        return {prefix + "weight": packed}
+    def place(self, prefix: str, store: WeightStore) -> dict[str, WeightTarget]:
+        """Take storage for the table."""
+        table = store.matrix(prefix + "weight", self.rows, self.width)
+        self.weight = table.tensor
+        return {prefix + "weight": table}
 
     def forward(self, tokens: torch.Tensor, token_slots: torch.Tensor) -> torch.Tensor:
         """tokens i64[...], token_slots i64[T] to bf16 [..., width]."""
-        y: torch.Tensor = torch_ops.embedding(tokens, token_slots, self.weight, self.rows, self.width)
+        y: torch.Tensor = ops.embedding(tokens, token_slots, self.weight, self.rows, self.width)
         return y

@@ -1,11 +1,10 @@
-"""Dense projection: y = x W^T (+ b) in BF16 with FP32 sums, over a packed weight."""
+"""Dense projection: y = x W^T (+ b) in BF16 with FP32 sums."""
 
 import torch
 from torch import nn
 
-from ignition.components.packed import PackedWeight
-from ignition.components.weights import Allocate, PlainTarget, WeightTarget
-from ignition.kernels.host import torch_ops
+from ignition.components.weights import PlainTarget, WeightStore, WeightTarget
+from ignition.kernels import ops
 
 
 class Linear(nn.Module):
@@ -26,17 +25,17 @@ class Linear(nn.Module):
         """The component that replaces a canonical projection."""
         return cls(linear.in_features, linear.out_features, bias=linear.bias is not None)
 
-    def place(self, prefix: str, allocate: Allocate) -> dict[str, WeightTarget]:
-        """Take storage for the packed weight and the bias."""
-        packed = PackedWeight(prefix + "weight", self.out_features, self.in_features, allocate)
-        self.weight = packed.tensor
-        targets: dict[str, WeightTarget] = {prefix + "weight": packed}
+    def place(self, prefix: str, store: WeightStore) -> dict[str, WeightTarget]:
+        """Take storage for the weight and the bias."""
+        matrix = store.matrix(prefix + "weight", self.out_features, self.in_features)
+        self.weight = matrix.tensor
+        targets: dict[str, WeightTarget] = {prefix + "weight": matrix}
         if self.has_bias:
-            self.bias = allocate(prefix + "bias", (self.out_features,), torch.bfloat16)
+            self.bias = store.allocate(prefix + "bias", (self.out_features,), torch.bfloat16)
             targets[prefix + "bias"] = PlainTarget(self.bias)
         return targets
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """bf16 [..., in_features] to bf16 [..., out_features]."""
-        y: torch.Tensor = torch_ops.linear(x, self.weight, self.bias, self.out_features)
+        y: torch.Tensor = ops.linear(x, self.weight, self.bias, self.out_features)
         return y

@@ -7,7 +7,7 @@ compute the angles of all tokens again, a tenth of a long prefill.
 import torch
 from torch import nn
 
-from ignition.kernels.host import torch_ops
+from ignition.kernels import ops
 
 
 class SharedRotary(nn.Module):
@@ -20,4 +20,4 @@ class SharedRotary(nn.Module):
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """x [1, T, H] and positions i64[1, T] to cosines and sines [1, T, D] of x's type."""
         cosines, sines = self.rotary(x, position_ids)
-        return torch_ops.copy(cosines), torch_ops.copy(sines)
+        return ops.copy(cosines), ops.copy(sines)

@@ -4,9 +4,8 @@ import torch
 from torch import nn
 
 from ignition.components.embedding import Embedding
-from ignition.components.packed import PackedWeight
-from ignition.components.weights import Allocate, WeightTarget
-from ignition.kernels.host import entries
+from ignition.components.weights import WeightStore, WeightTarget
+from ignition.kernels import ops
 
 
 class Vocabulary(nn.Module):
@@ -22,20 +21,20 @@ class Vocabulary(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The packed table."""
+        """The table."""
         (tied,) = self._tied
         weight = self._own if tied is None else tied.weight
         assert isinstance(weight, torch.Tensor), "the vocabulary is used before its weights are placed"
         return weight
 
-    def place(self, prefix: str, allocate: Allocate) -> dict[str, WeightTarget]:
+    def place(self, prefix: str, store: WeightStore) -> dict[str, WeightTarget]:
         """Take storage, unless it is tied."""
         if self._tied[0] is not None:
             return {}
-        packed = PackedWeight(prefix + "weight", self.rows, self.width, allocate)
-        self._own = packed.tensor
-        return {prefix + "weight": packed}
+        table = store.matrix(prefix + "weight", self.rows, self.width)
+        self._own = table.tensor
+        return {prefix + "weight": table}
 
     def project(self, hidden: torch.Tensor, logits: torch.Tensor, lanes: torch.Tensor) -> None:
         """hidden bf16[B, H] to logits f32[B, V], for lanes i64[B, 4] that sample; other rows are left alone."""
-        entries.call("flare_vocabulary", hidden, self.weight, logits, lanes, hidden.shape[0], self.rows, self.width)
+        ops.vocabulary(hidden, self.weight, logits, lanes, self.rows)

@@ -19,6 +19,7 @@ import torch._inductor.config as inductor_config
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.output_code import CompiledFxGraph
 
+import ignition.kernels.host.torch_ops  # noqa: F401 - Registers the host's operators.
 from ignition.errors import PreparationError
 from ignition.kernels.host import entries
 from ignition.kernels.host.build import Builder, Compilation, IsaTier, include_flags

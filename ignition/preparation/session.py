@@ -16,6 +16,7 @@ from ignition.devices.host import build_module
 from ignition.errors import UsageError
 from ignition.kernels.host import entries
 from ignition.kernels.host.build import Builder, detect_tier
+from ignition.kernels.host.packed import PackedStore
 from ignition.preparation.capture import (
     Program,
     ProgramPlan,
@@ -92,9 +93,9 @@ class RecordedPreparationSession:
 
     def place(self, model: PreparedModel) -> dict[str, WeightTarget]:
         """Give every weight its storage; targets by the name that the canonical checkpoint uses."""
-        allocate = self.storage.weights.allocate
-        targets = place_weights(model.trunk, allocate)
-        targets.update(place_weights(model.vocabulary, allocate, "lm_head."))
+        store = PackedStore(self.storage.weights.allocate)
+        targets = place_weights(model.trunk, store)
+        targets.update(place_weights(model.vocabulary, store, "lm_head."))
         self.model = model
         return targets
 

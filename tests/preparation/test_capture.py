@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ignition.components.token_state import Batch
+from ignition.components.token_state import begin_prefill
 from ignition.errors import PreparationError
 from ignition.export.fixture import first_difference, run_fixture
 from ignition.kernels.host import entries
@@ -151,7 +151,7 @@ def test_a_forward_that_falls_back_to_aten_is_refused_by_name(captured):
     trunk = compile_trunk(Fallback(), hidden=16, tier=captured.builder.tier)
 
     def program():
-        batch = Batch.allocate(tokens=4, lanes=1)
+        batch = begin_prefill(captured.state, tokens=4)
         trunk(batch.tokens, batch.positions, batch.token_slots)
 
     with pytest.raises(UnrecordedOperatorError, match="aten::mm"):

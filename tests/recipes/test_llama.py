@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import ignition.kernels.host.torch_ops  # noqa: F401 - Registers the host's operators.
 from ignition.checkpoint import WeightMapping, load_weights, open_checkpoint
 from ignition.components.attention import PagedCache, attach_cache
 from ignition.components.weights import place_weights
 from ignition.errors import CheckpointError, UnsupportedModelError
+from ignition.kernels.host.packed import PackedStore
 from ignition.preparation.model import PAGE_TOKENS
 from ignition.recipes import find_recipe
 from ignition.recipes.llama.sampling import sampling_defaults
@@ -31,9 +33,8 @@ def build(folder):
     checkpoint = open_checkpoint(str(folder))
     recipe = find_recipe(checkpoint.config)
     model = recipe.build(checkpoint, "0" * 64)
-    targets = place_weights(model.trunk.model, allocate, "model.") | place_weights(
-        model.vocabulary, allocate, "lm_head."
-    )
+    store = PackedStore(allocate)
+    targets = place_weights(model.trunk.model, store, "model.") | place_weights(model.vocabulary, store, "lm_head.")
     load_weights(checkpoint, WeightMapping(targets, recipe.ignored(checkpoint)))
     return model
 
@@ -83,9 +84,8 @@ def test_every_tensor_of_a_saved_checkpoint_has_a_place(tmp_path, variant):
     canonical = canonical_model(variant)
     checkpoint = open_checkpoint(str(save_checkpoint(canonical, tmp_path)))
     model = find_recipe(checkpoint.config).build(checkpoint, "0" * 64)
-    targets = place_weights(model.trunk.model, allocate, "model.") | place_weights(
-        model.vocabulary, allocate, "lm_head."
-    )
+    store = PackedStore(allocate)
+    targets = place_weights(model.trunk.model, store, "model.") | place_weights(model.vocabulary, store, "lm_head.")
     assert set(targets) == set(checkpoint.tensors)
     assert {name: tuple(target.shape) for name, target in targets.items()} == {
         name: info.shape for name, info in checkpoint.tensors.items()

@@ -1,15 +1,18 @@
 """Packed weights: bf16 [ceil(N/16), ceil(K/2), 16, 2], lanes over outputs, as the host operators read them."""
 
+from collections.abc import Callable
+
 import torch
 
-from ignition.components.weights import Allocate
 from ignition.kernels.host import entries
 
 LANES = 16
 
+Allocate = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 
-class PackedWeight:
-    """A weight of [rows, columns] in packed storage; a `WeightTarget`."""
+
+class PackedMatrix:
+    """A weight of [rows, columns] in packed storage."""
 
     def __init__(self, name: str, rows: int, columns: int, allocate: Allocate) -> None:
         self._rows, self._columns = rows, columns
@@ -27,3 +30,14 @@ class PackedWeight:
         assert first_row % LANES == 0 and (count % LANES == 0 or first_row + count == self._rows)
         source = rows.to(torch.bfloat16).contiguous()
         entries.call("flare_pack", source, self.tensor, self._rows, self._columns, first_row, count)
+
+
+class PackedStore:
+    """Where weights lie for the host: matrices packed, everything else as it is."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self.allocate = allocate
+
+    def matrix(self, name: str, rows: int, columns: int) -> PackedMatrix:
+        """Storage for a matrix."""
+        return PackedMatrix(name, rows, columns, self.allocate)

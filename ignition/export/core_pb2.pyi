@@ -146,6 +146,23 @@ class OperationFamily(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OPERATION_FAMILY_SNAPSHOT: _ClassVar[OperationFamily]
     OPERATION_FAMILY_RESET: _ClassVar[OperationFamily]
 
+class ClusterScheduling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLUSTER_SCHEDULING_DEFAULT: _ClassVar[ClusterScheduling]
+    CLUSTER_SCHEDULING_SPREAD: _ClassVar[ClusterScheduling]
+    CLUSTER_SCHEDULING_LOAD_BALANCING: _ClassVar[ClusterScheduling]
+
+class MemorySyncDomain(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEMORY_SYNC_DOMAIN_DEFAULT: _ClassVar[MemorySyncDomain]
+    MEMORY_SYNC_DOMAIN_REMOTE: _ClassVar[MemorySyncDomain]
+
+class AccessProperty(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCESS_PROPERTY_NORMAL: _ClassVar[AccessProperty]
+    ACCESS_PROPERTY_STREAMING: _ClassVar[AccessProperty]
+    ACCESS_PROPERTY_PERSISTING: _ClassVar[AccessProperty]
+
 class ToolParser(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOOL_PARSER_UNSPECIFIED: _ClassVar[ToolParser]
@@ -269,6 +286,14 @@ OPERATION_FAMILY_INITIALIZE: OperationFamily
 OPERATION_FAMILY_RESTORE: OperationFamily
 OPERATION_FAMILY_SNAPSHOT: OperationFamily
 OPERATION_FAMILY_RESET: OperationFamily
+CLUSTER_SCHEDULING_DEFAULT: ClusterScheduling
+CLUSTER_SCHEDULING_SPREAD: ClusterScheduling
+CLUSTER_SCHEDULING_LOAD_BALANCING: ClusterScheduling
+MEMORY_SYNC_DOMAIN_DEFAULT: MemorySyncDomain
+MEMORY_SYNC_DOMAIN_REMOTE: MemorySyncDomain
+ACCESS_PROPERTY_NORMAL: AccessProperty
+ACCESS_PROPERTY_STREAMING: AccessProperty
+ACCESS_PROPERTY_PERSISTING: AccessProperty
 TOOL_PARSER_UNSPECIFIED: ToolParser
 TOOL_PARSER_NONE: ToolParser
 TOOL_PARSER_HERMES_JSON: ToolParser
@@ -391,12 +416,18 @@ class Module(_message.Message):
     def __init__(self, name: _Optional[str] = ..., format: _Optional[_Union[ModuleFormat, str]] = ...) -> None: ...
 
 class Kernel(_message.Message):
-    __slots__ = ("module", "symbol")
+    __slots__ = ("module", "symbol", "max_dynamic_shared_bytes", "non_portable_cluster", "preferred_carveout")
     MODULE_FIELD_NUMBER: _ClassVar[int]
     SYMBOL_FIELD_NUMBER: _ClassVar[int]
+    MAX_DYNAMIC_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NON_PORTABLE_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_CARVEOUT_FIELD_NUMBER: _ClassVar[int]
     module: int
     symbol: str
-    def __init__(self, module: _Optional[int] = ..., symbol: _Optional[str] = ...) -> None: ...
+    max_dynamic_shared_bytes: int
+    non_portable_cluster: bool
+    preferred_carveout: int
+    def __init__(self, module: _Optional[int] = ..., symbol: _Optional[str] = ..., max_dynamic_shared_bytes: _Optional[int] = ..., non_portable_cluster: _Optional[bool] = ..., preferred_carveout: _Optional[int] = ...) -> None: ...
 
 class Buffer(_message.Message):
     __slots__ = ("source", "region", "offset_bytes", "type", "shape")
@@ -473,23 +504,117 @@ class Program(_message.Message):
     def __init__(self, name: _Optional[str] = ..., family: _Optional[_Union[OperationFamily, str]] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[Edge, _Mapping]]] = ..., bindings: _Optional[_Iterable[int]] = ..., cost_ms: _Optional[float] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("kernel", "arguments")
+    __slots__ = ("kernel", "arguments", "launch", "copy", "fill")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    FILL_FIELD_NUMBER: _ClassVar[int]
     kernel: int
     arguments: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, kernel: _Optional[int] = ..., arguments: _Optional[_Iterable[int]] = ...) -> None: ...
+    launch: Launch
+    copy: Copy
+    fill: Fill
+    def __init__(self, kernel: _Optional[int] = ..., arguments: _Optional[_Iterable[int]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., fill: _Optional[_Union[Fill, _Mapping]] = ...) -> None: ...
+
+class Launch(_message.Message):
+    __slots__ = ("grid", "block", "dynamic_shared_bytes", "parameters", "parameter_bytes", "cooperative", "priority", "cluster", "preferred_cluster", "cluster_scheduling", "memory_sync_domain", "memory_sync_domain_map", "access_window", "nvlink_centric_scheduling")
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    DYNAMIC_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COOPERATIVE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_SCHEDULING_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SYNC_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SYNC_DOMAIN_MAP_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_CENTRIC_SCHEDULING_FIELD_NUMBER: _ClassVar[int]
+    grid: Extent3
+    block: Extent3
+    dynamic_shared_bytes: int
+    parameters: bytes
+    parameter_bytes: _containers.RepeatedScalarFieldContainer[int]
+    cooperative: bool
+    priority: int
+    cluster: Extent3
+    preferred_cluster: Extent3
+    cluster_scheduling: ClusterScheduling
+    memory_sync_domain: MemorySyncDomain
+    memory_sync_domain_map: MemorySyncDomainMap
+    access_window: AccessWindow
+    nvlink_centric_scheduling: bool
+    def __init__(self, grid: _Optional[_Union[Extent3, _Mapping]] = ..., block: _Optional[_Union[Extent3, _Mapping]] = ..., dynamic_shared_bytes: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameter_bytes: _Optional[_Iterable[int]] = ..., cooperative: _Optional[bool] = ..., priority: _Optional[int] = ..., cluster: _Optional[_Union[Extent3, _Mapping]] = ..., preferred_cluster: _Optional[_Union[Extent3, _Mapping]] = ..., cluster_scheduling: _Optional[_Union[ClusterScheduling, str]] = ..., memory_sync_domain: _Optional[_Union[MemorySyncDomain, str]] = ..., memory_sync_domain_map: _Optional[_Union[MemorySyncDomainMap, _Mapping]] = ..., access_window: _Optional[_Union[AccessWindow, _Mapping]] = ..., nvlink_centric_scheduling: _Optional[bool] = ...) -> None: ...
+
+class Extent3(_message.Message):
+    __slots__ = ("x", "y", "z")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    Z_FIELD_NUMBER: _ClassVar[int]
+    x: int
+    y: int
+    z: int
+    def __init__(self, x: _Optional[int] = ..., y: _Optional[int] = ..., z: _Optional[int] = ...) -> None: ...
+
+class MemorySyncDomainMap(_message.Message):
+    __slots__ = ("default_domain", "remote_domain")
+    DEFAULT_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    default_domain: int
+    remote_domain: int
+    def __init__(self, default_domain: _Optional[int] = ..., remote_domain: _Optional[int] = ...) -> None: ...
+
+class AccessWindow(_message.Message):
+    __slots__ = ("address", "bytes", "hit_ratio", "hit", "miss")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HIT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    HIT_FIELD_NUMBER: _ClassVar[int]
+    MISS_FIELD_NUMBER: _ClassVar[int]
+    address: int
+    bytes: int
+    hit_ratio: float
+    hit: AccessProperty
+    miss: AccessProperty
+    def __init__(self, address: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_ratio: _Optional[float] = ..., hit: _Optional[_Union[AccessProperty, str]] = ..., miss: _Optional[_Union[AccessProperty, str]] = ...) -> None: ...
+
+class Copy(_message.Message):
+    __slots__ = ("destination", "source", "bytes")
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    destination: int
+    source: int
+    bytes: int
+    def __init__(self, destination: _Optional[int] = ..., source: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Fill(_message.Message):
+    __slots__ = ("destination", "value", "element_bytes", "elements")
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    destination: int
+    value: int
+    element_bytes: int
+    elements: int
+    def __init__(self, destination: _Optional[int] = ..., value: _Optional[int] = ..., element_bytes: _Optional[int] = ..., elements: _Optional[int] = ...) -> None: ...
 
 class Edge(_message.Message):
-    __slots__ = ("to", "from_port", "type")
+    __slots__ = ("to", "from_port", "type", "to_port")
     FROM_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     FROM_PORT_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    TO_PORT_FIELD_NUMBER: _ClassVar[int]
     to: int
     from_port: int
     type: int
-    def __init__(self, to: _Optional[int] = ..., from_port: _Optional[int] = ..., type: _Optional[int] = ..., **kwargs) -> None: ...
+    to_port: int
+    def __init__(self, to: _Optional[int] = ..., from_port: _Optional[int] = ..., type: _Optional[int] = ..., to_port: _Optional[int] = ..., **kwargs) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("minimum", "maximum")

@@ -7,7 +7,7 @@
 use crate::device::{BufferId, ProgramId};
 use crate::ids::{RowId, SlotId, TokenId};
 
-pub use super::proto::{DataType, OperationFamily, ReasoningParser, ToolParser, ValueSource};
+pub use super::proto::{AccessProperty, DataType, OperationFamily, ReasoningParser, ToolParser, ValueSource};
 
 /// A validated core, without its payloads.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +94,16 @@ pub struct Module {
 pub struct Kernel {
     pub module: u32,
     pub symbol: String,
+    pub function: FunctionAttributes,
+}
+
+/// What a CUDA function is set to before it is launched. The default leaves a function as its module says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FunctionAttributes {
+    pub max_dynamic_shared_bytes: u32,
+    pub non_portable_cluster: bool,
+    /// Percent of L1 for shared memory.
+    pub preferred_carveout: Option<u32>,
 }
 
 /// A named array that the runtime writes or reads.
@@ -184,14 +194,113 @@ pub struct Program {
     pub requests: u32,
     pub tokens: u32,
     pub nodes: Vec<Node>,
+    /// Each leads to a later node. None at all: nodes run one after another.
+    pub edges: Vec<Edge>,
     pub bindings: Vec<BufferId>,
     pub cost_ms: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+/// A step of a program: a call in a host core, anything else in a CUDA core.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Node {
+    Call { kernel: u32, arguments: Vec<u64> },
+    Launch(Launch),
+    Copy(Copy),
+    Fill(Fill),
+}
+
+/// A CUDA kernel's launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
     pub kernel: u32,
-    pub arguments: Vec<u64>,
+    pub grid: Extent3,
+    pub block: Extent3,
+    pub dynamic_shared_bytes: u32,
+    /// The parameters' values, one after another; their sizes add up to this length.
+    pub parameters: Vec<u8>,
+    pub parameter_bytes: Vec<u32>,
+    pub cooperative: bool,
+    pub priority: i32,
+    pub cluster: Option<Extent3>,
+    pub preferred_cluster: Option<Extent3>,
+    pub cluster_scheduling: ClusterScheduling,
+    pub remote_memory_sync_domain: bool,
+    /// The physical domains of the default and of the remote one.
+    pub memory_sync_domain_map: Option<[u8; 2]>,
+    pub access_window: Option<AccessWindow>,
+    pub nvlink_centric_scheduling: bool,
+}
+
+/// Sides of a grid, block or cluster, none of them zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent3 {
+    pub x: u32,
+    pub y: u32,
+    pub z: u32,
+}
+
+impl Extent3 {
+    /// All of its elements.
+    pub fn count(self) -> u64 {
+        u64::from(self.x).saturating_mul(u64::from(self.y)).saturating_mul(u64::from(self.z))
+    }
+
+    /// Whether each side is a multiple of the other's.
+    pub fn is_multiple_of(self, other: Self) -> bool {
+        self.x.is_multiple_of(other.x) && self.y.is_multiple_of(other.y) && self.z.is_multiple_of(other.z)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterScheduling {
+    Default,
+    Spread,
+    LoadBalancing,
+}
+
+/// How a launch's accesses to a range are kept in L2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AccessWindow {
+    pub address: u64,
+    pub bytes: u64,
+    pub hit_ratio: f32,
+    pub hit: AccessProperty,
+    pub miss: AccessProperty,
+}
+
+/// A copy within the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    pub destination: u64,
+    pub source: u64,
+    pub bytes: u64,
+}
+
+/// Elements of 1, 2 or 4 bytes, all set to one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    pub destination: u64,
+    pub value: u32,
+    pub element_bytes: u32,
+    pub elements: u64,
+}
+
+/// `to` starts after `from` has come to `port`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    pub from: u32,
+    pub to: u32,
+    pub port: EdgePort,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgePort {
+    /// Its end.
+    End,
+    /// Its blocks have triggered their dependents; these wait for its memory themselves.
+    Trigger,
+    /// Its blocks have all started; dependents wait for its memory themselves.
+    Start,
 }
 
 #[derive(Clone, Debug, PartialEq)]

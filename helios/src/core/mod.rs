@@ -22,7 +22,7 @@ use contract::{BoundContract, FrontendAssets};
 pub use error::CoreError;
 pub use file::{ABI, CoreFile, Extent, FILE_NAME};
 
-const CONTRACT_BYTES_MAX: u64 = 16 << 20;
+const CONTRACT_BYTES_MAX: u64 = 64 << 20;
 const IMAGES_BYTES_MAX: u64 = 1 << 30;
 const IMAGES_MAX: u32 = 1024;
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;

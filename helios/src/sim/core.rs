@@ -25,6 +25,7 @@ pub(crate) fn contract() -> BoundContract {
         requests,
         tokens,
         nodes: Vec::new(),
+        edges: Vec::new(),
         bindings: Vec::new(),
         cost_ms: f64::from(requests + tokens),
     };

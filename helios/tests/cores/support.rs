@@ -119,7 +119,7 @@ fn contract(base: u64) -> proto::PreparedContract {
     let (buffers, io_bytes) = buffers();
     let regions = regions(base, io_bytes);
     let programs = programs(&buffers, &regions);
-    let kernel = |symbol: &str| proto::Kernel { module: 0, symbol: symbol.to_owned() };
+    let kernel = |symbol: &str| proto::Kernel { symbol: symbol.to_owned(), ..Default::default() };
     let segment = |bytes| proto::Segment { name: "all".to_owned(), offset_bytes: 0, bytes };
     proto::PreparedContract {
         abi: 1,
@@ -257,7 +257,7 @@ fn programs(buffers: &[proto::Buffer], regions: &[proto::Region]) -> Vec<proto::
             family: family as i32,
             requests,
             tokens,
-            nodes: vec![proto::Node { kernel, arguments: arguments.to_vec() }],
+            nodes: vec![proto::Node { kernel, arguments: arguments.to_vec(), action: None }],
             edges: vec![],
             bindings: (0..buffers.len() as u32).collect(),
             cost_ms: 0.5,

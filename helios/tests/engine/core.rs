@@ -54,8 +54,10 @@ pub fn core() -> TinyCore {
     assert_eq!(state.page_stride_bytes, PAGE_BYTES);
     state.row_stride_bytes = ROW_BYTES;
     state.row_segments[0].bytes = ROW_BYTES;
-    contract.kernels =
-        KERNELS.iter().map(|symbol| proto::Kernel { module: 0, symbol: (*symbol).to_owned() }).collect();
+    contract.kernels = KERNELS
+        .iter()
+        .map(|symbol| proto::Kernel { symbol: (*symbol).to_owned(), ..Default::default() })
+        .collect();
     let addresses = Addresses::new(contract);
     for program in &mut contract.programs {
         let family = OperationFamily::try_from(program.family).unwrap();
@@ -279,7 +281,7 @@ impl Addresses {
 
 fn node(symbol: &str, arguments: Vec<u64>) -> proto::Node {
     let kernel = KERNELS.iter().position(|kernel| *kernel == symbol).unwrap();
-    proto::Node { kernel: kernel as u32, arguments }
+    proto::Node { kernel: kernel as u32, arguments, action: None }
 }
 
 /// The operators' machine code with the forward, compiled once a process.

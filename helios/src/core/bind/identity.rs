@@ -2,10 +2,12 @@
 
 use super::super::contract::{DeviceIdentity, Identity};
 use super::super::{CoreError, proto};
-use super::{counted, name, present};
+use super::{counted, name, present, within};
 
 const TEXT_BYTES_MAX: usize = 256;
 const ISA_FEATURES_MAX: usize = 256;
+const COMPUTE_MAJOR_MAX: u32 = 99;
+const MULTIPROCESSORS_MAX: u32 = 1 << 16;
 
 pub fn bind(identity: proto::Identity, abi: u32) -> Result<Identity, CoreError> {
     text("identity.model_name", &identity.model_name)?;
@@ -22,11 +24,7 @@ pub fn bind(identity: proto::Identity, abi: u32) -> Result<Identity, CoreError> 
     }
     let device = match present("identity.device", identity.device)? {
         proto::identity::Device::Host(host) => bind_host(host)?,
-        proto::identity::Device::Cuda(cuda) => DeviceIdentity::Cuda {
-            compute_major: cuda.compute_major,
-            compute_minor: cuda.compute_minor,
-            multiprocessors: cuda.multiprocessors,
-        },
+        proto::identity::Device::Cuda(cuda) => bind_cuda(cuda)?,
     };
     Ok(Identity {
         abi,
@@ -51,6 +49,15 @@ fn bind_host(host: proto::HostDevice) -> Result<DeviceIdentity, CoreError> {
         name(&format!("identity.host.isa[{index}]"), feature)?;
     }
     Ok(DeviceIdentity::Host { architecture: host.architecture, isa: host.isa })
+}
+
+fn bind_cuda(cuda: proto::CudaDevice) -> Result<DeviceIdentity, CoreError> {
+    let number = |field: &str, value, range| within(&format!("identity.cuda.{field}"), value, range);
+    Ok(DeviceIdentity::Cuda {
+        compute_major: number("compute_major", cuda.compute_major, 1..=COMPUTE_MAJOR_MAX)?,
+        compute_minor: number("compute_minor", cuda.compute_minor, 0..=9)?,
+        multiprocessors: number("multiprocessors", cuda.multiprocessors, 1..=MULTIPROCESSORS_MAX)?,
+    })
 }
 
 fn text(field: &str, value: &str) -> Result<(), CoreError> {

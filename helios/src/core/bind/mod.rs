@@ -7,6 +7,7 @@
 mod buffers;
 mod frontend;
 mod identity;
+mod nodes;
 mod programs;
 mod regions;
 mod state;
@@ -14,7 +15,7 @@ mod state;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::contract::{BoundContract, Limits};
+use super::contract::{BoundContract, DeviceIdentity, Limits};
 use super::file::{ABI, CoreFile};
 use super::{CoreError, proto};
 
@@ -50,7 +51,8 @@ pub fn bind(
         limits,
         regions: &regions,
         window: regions::window(&identity.device),
-        kernels: kernels.len(),
+        kernels: &kernels,
+        is_cuda: matches!(identity.device, DeviceIdentity::Cuda { .. }),
         buffers: &buffers,
     };
     let programs = programs::bind(contract.programs, &context)?;

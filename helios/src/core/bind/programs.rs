@@ -1,12 +1,14 @@
-//! Modules, kernels and programs: every index in range, every address in a region, every family that serving needs.
+//! Modules, kernels and programs: every index in range, every kernel once, every family that serving needs.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::super::contract::{
-    Buffer, DeviceIdentity, Kernel, Limits, Module, ModuleFormat, Node, OperationFamily, Program, Region,
-    ValueSource,
+    Buffer, DeviceIdentity, FunctionAttributes, Kernel, Limits, Module, ModuleFormat, Node, OperationFamily,
+    Program, Region, ValueSource,
 };
 use super::super::{CoreError, proto};
+use super::nodes::{self, SHARED_BYTES_MAX};
 use super::{counted, element, known, name, within};
 use crate::device::BufferId;
 
@@ -14,7 +16,6 @@ const MODULES_MAX: usize = 1024;
 const KERNELS_MAX: usize = 1 << 16;
 const PROGRAMS_MAX: usize = 256;
 const NODES_MAX: usize = 1 << 20;
-const ARGUMENTS_MAX: usize = 256;
 const SYMBOL_BYTES_MAX: usize = 4096;
 
 /// What programs refer to.
@@ -23,7 +24,8 @@ pub struct Context<'a> {
     pub regions: &'a [Region],
     /// Addresses that are nothing but the core's regions.
     pub window: Range<u64>,
-    pub kernels: usize,
+    pub kernels: &'a [Kernel],
+    pub is_cuda: bool,
     pub buffers: &'a [Buffer],
 }
 
@@ -44,11 +46,14 @@ pub fn bind_code(
         .enumerate()
         .map(|(index, module)| bind_module(&format!("modules[{index}]"), module, device))
         .collect::<Result<_, _>>()?;
-    let kernels = kernels
+    let kernels: Vec<Kernel> = kernels
         .iter()
         .enumerate()
         .map(|(index, kernel)| bind_kernel(&format!("kernels[{index}]"), kernel, &modules))
         .collect::<Result<_, _>>()?;
+    if matches!(device, DeviceIdentity::Cuda { .. }) {
+        check_kernels_differ(&kernels)?;
+    }
     Ok((modules, kernels))
 }
 
@@ -99,13 +104,33 @@ fn bind_kernel(field: &str, kernel: &proto::Kernel, modules: &[Module]) -> Resul
     {
         return Err(CoreError::contract(format!("{field}.symbol"), "is no symbol name"));
     }
-    Ok(Kernel { module: kernel.module, symbol: symbol.clone() })
+    let shared = format!("{field}.max_dynamic_shared_bytes");
+    let function = FunctionAttributes {
+        max_dynamic_shared_bytes: within(&shared, kernel.max_dynamic_shared_bytes, 0..=SHARED_BYTES_MAX)?,
+        non_portable_cluster: kernel.non_portable_cluster,
+        preferred_carveout: match kernel.preferred_carveout {
+            Some(percent) => Some(within(&format!("{field}.preferred_carveout"), percent, 0..=100)?),
+            None => None,
+        },
+    };
+    Ok(Kernel { module: kernel.module, symbol: symbol.clone(), function })
+}
+
+/// A CUDA function's attributes are set once, so it may be claimed once.
+fn check_kernels_differ(kernels: &[Kernel]) -> Result<(), CoreError> {
+    let mut seen = BTreeSet::new();
+    for (index, kernel) in kernels.iter().enumerate() {
+        if !seen.insert((kernel.module, &kernel.symbol)) {
+            let reason = format!("repeats `{}` of module {}", kernel.symbol, kernel.module);
+            return Err(CoreError::contract(format!("kernels[{index}]"), reason));
+        }
+    }
+    Ok(())
 }
 
 fn bind_program(field: &str, program: proto::Program, context: &Context<'_>) -> Result<Program, CoreError> {
     let family: OperationFamily = known(&format!("{field}.family"), program.family)?;
     counted(&format!("{field}.nodes"), &program.nodes, 1..=NODES_MAX)?;
-    check_edges(field, &program)?;
     if !program.cost_ms.is_finite() || program.cost_ms < 0.0 {
         let reason = format!("is {}, which is no duration", program.cost_ms);
         return Err(CoreError::contract(format!("{field}.cost_ms"), reason));
@@ -116,31 +141,19 @@ fn bind_program(field: &str, program: proto::Program, context: &Context<'_>) -> 
         .nodes
         .into_iter()
         .enumerate()
-        .map(|(index, node)| bind_node(|| format!("{field}.nodes[{index}]"), node, context))
-        .collect::<Result<_, _>>()?;
+        .map(|(index, node)| nodes::bind_node(|| format!("{field}.nodes[{index}]"), node, context))
+        .collect::<Result<Vec<Node>, _>>()?;
+    let edges = nodes::bind_edges(field, &program.edges, &nodes, context.is_cuda)?;
     Ok(Program {
         name,
         family,
         requests: program.requests,
         tokens: program.tokens,
         nodes,
+        edges,
         bindings,
         cost_ms: program.cost_ms,
     })
-}
-
-/// Nodes run in their order, so an edge that is given must agree with it.
-fn check_edges(field: &str, program: &proto::Program) -> Result<(), CoreError> {
-    for (index, edge) in program.edges.iter().enumerate() {
-        let field = format!("{field}.edges[{index}]");
-        element(&format!("{field}.from"), &program.nodes, edge.from)?;
-        element(&format!("{field}.to"), &program.nodes, edge.to)?;
-        if edge.from >= edge.to {
-            let reason = format!("leads from node {} back to node {}", edge.from, edge.to);
-            return Err(CoreError::contract(field, reason));
-        }
-    }
-    Ok(())
 }
 
 fn bind_bindings(
@@ -214,34 +227,6 @@ fn required(family: OperationFamily) -> &'static [ValueSource] {
             &[Source::Frame, Source::StateCommand, Source::Completion]
         }
     }
-}
-
-fn bind_node(
-    field: impl Fn() -> String,
-    node: proto::Node,
-    context: &Context<'_>,
-) -> Result<Node, CoreError> {
-    if node.kernel as usize >= context.kernels {
-        let reason = format!("is {}, and there are {}", node.kernel, context.kernels);
-        return Err(CoreError::contract(format!("{}.kernel", field()), reason));
-    }
-    if node.arguments.len() > ARGUMENTS_MAX {
-        let reason = format!("are {}, and {ARGUMENTS_MAX} are the limit", node.arguments.len());
-        return Err(CoreError::contract(format!("{}.arguments", field()), reason));
-    }
-    let inside = |address| {
-        context
-            .regions
-            .iter()
-            .any(|region| (region.address..region.address + region.bytes).contains(&address))
-    };
-    for (index, &argument) in node.arguments.iter().enumerate() {
-        if context.window.contains(&argument) && !inside(argument) {
-            let reason = format!("is address {argument:#x}, which lies in no region");
-            return Err(CoreError::contract(format!("{}.arguments[{index}]", field()), reason));
-        }
-    }
-    Ok(Node { kernel: node.kernel, arguments: node.arguments })
 }
 
 /// Checks that every family is there, with capacities that grow and cover the limits.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use super::module::{Entry, Module};
-use crate::core::contract::BoundContract;
+use crate::core::contract::{BoundContract, Node};
 use crate::device::DeviceError;
 
 /// One program: its calls in order, and the arguments of all of them in one run of memory.
@@ -41,13 +41,16 @@ impl HostProgram {
         }
     }
 
-    fn build(nodes: &[crate::core::contract::Node], entries: &[Entry]) -> Self {
-        let mut arguments = Vec::with_capacity(nodes.iter().map(|node| node.arguments.len()).sum());
+    fn build(nodes: &[Node], entries: &[Entry]) -> Self {
+        let mut all = Vec::new();
         let calls = nodes.iter().map(|node| {
-            let start = arguments.len();
-            arguments.extend_from_slice(&node.arguments);
-            Call { entry: entries[node.kernel as usize], arguments: start..arguments.len() }
+            let Node::Call { kernel, arguments } = node else {
+                unreachable!("the nodes of a bound host core are calls")
+            };
+            let start = all.len();
+            all.extend_from_slice(arguments);
+            Call { entry: entries[*kernel as usize], arguments: start..all.len() }
         });
-        Self { calls: calls.collect(), arguments }
+        Self { calls: calls.collect(), arguments: all }
     }
 }

@@ -12,25 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from ignition.checkpoint import WeightMapping, load_weights, open_checkpoint
+from ignition.devices.device import Device
 from ignition.errors import UsageError
 from ignition.export.writer import REPORT_NAME, export_core
-from ignition.kernels.host import entries
 from ignition.preparation.model import PreparationOptions
 from ignition.preparation.session import Capacities, RecordedPreparationSession
 from ignition.progress import Display, Phase
 from ignition.recipes import find_recipe
 
-RESIDENT_BEYOND_WEIGHTS_MAX = 1 << 30
-"""Memory that a preparation may hold beyond the weights that it stores."""
 
-
-def prepare(model: str, output: Path, *, options: PreparationOptions, display: Display) -> None:
-    """Prepare a checkpoint into the folder `output`, with a report beside the core.
+def prepare(model: str, output: Path, *, device: Device, options: PreparationOptions, display: Display) -> None:
+    """Prepare a checkpoint for a device into the folder `output`, with a report beside the core.
 
     Raises `PreparationError`, which says what was wrong and what to do.
     """
-    session = RecordedPreparationSession(options)
+    session = RecordedPreparationSession(options, device)
 
     @contextmanager
     def phase(title: str, *, total: int = 0) -> Iterator[Phase]:
@@ -46,9 +45,10 @@ def prepare(model: str, output: Path, *, options: PreparationOptions, display: D
     with phase("build the model"):
         prepared = recipe.build(checkpoint, fingerprint)
         ignored = recipe.ignored(checkpoint)
-        Capacities.of(options, prepared)  # Options that contradict the model are refused before its weights are read.
+        # Options that contradict the model are refused before its weights are read.
+        Capacities.of(options, prepared, device)
     with phase("build operators"):
-        entries.library()
+        device.start()
     with phase("load weights", total=checkpoint.stored_bytes) as loading:
         mapping = WeightMapping(session.place(prepared), ignored)
         load_weights(checkpoint, mapping, advance=loading.advance)
@@ -64,7 +64,7 @@ def prepare(model: str, output: Path, *, options: PreparationOptions, display: D
         session.tune()
     with phase("capture"):
         session.capture()
-    budget = session.storage.weights.used_bytes + RESIDENT_BEYOND_WEIGHTS_MAX
+    budget = device.resident_budget_bytes()
     session.report.note("ignored_tensors", dict(ignored))
     session.report.note("resident_budget_bytes", budget)
     with display.phase("export and verify"):
@@ -72,7 +72,7 @@ def prepare(model: str, output: Path, *, options: PreparationOptions, display: D
     if peak_resident_bytes() > budget:
         display.note(
             f"warning: preparing took {peak_resident_bytes() >> 20} MiB of memory, more than the {budget >> 20} MiB "
-            f"that it should (stored weights and 1 GiB); {output / REPORT_NAME} says after which phase"
+            f"that it should; {output / REPORT_NAME} says after which phase"
         )
 
 
@@ -87,18 +87,16 @@ def peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def choose_device(stated: str | None) -> str:
+def choose_device(stated: str | None) -> Device:
     """The device to prepare for: the stated one, else CUDA where there is one, else the host.
 
-    Raises `UsageError` for CUDA, which this release does not prepare.
+    Raises `UsageError` where CUDA is stated and there is none.
     """
-    if stated is None:
-        import torch
-
-        stated = "cuda" if torch.cuda.is_available() else "host"
-    if stated == "cuda":
+    if stated == "cuda" or (stated is None and torch.cuda.is_available()):
         raise UsageError("this release prepares cores for the host only; pass --device host")
-    return stated
+    from ignition.devices.host.device import HostDevice
+
+    return HostDevice()
 
 
 def check_output(output: Path) -> None:

@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     prepare.add_argument("--context", type=int, metavar="N", help="tokens of one request (default: the model's)")
     prepare.add_argument(
-        "--prefill-chunk-size", type=int, default=512, metavar="N", help="a multiple of 64 (default on the host: 512)"
+        "--prefill-chunk-size", type=int, metavar="N", help="a multiple of 64 (default: 512 on the host, 4096 on CUDA)"
     )
     prepare.set_defaults(run=run_prepare)
 
@@ -81,10 +81,10 @@ def run_prepare(options: argparse.Namespace) -> int:
     from ignition.bootstrap import choose_device, prepare
     from ignition.preparation.model import PreparationOptions
 
-    choose_device(options.device)
     prepare(
         options.model,
         options.output,
+        device=choose_device(options.device),
         options=PreparationOptions(
             requests_max=options.max_concurrency,
             context_tokens_max=options.context,

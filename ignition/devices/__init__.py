@@ -1,1 +1,5 @@
-"""Devices: how one kind of device captures programs and builds modules. Only preparation and export come here."""
+"""Devices: how one kind of device holds a core's memory, compiles the trunk, tunes and captures programs.
+
+`device.py` is what preparation and export ask of one; each kind has a folder. Only preparation and export come here,
+and the bootstrap that chooses.
+"""

@@ -14,6 +14,7 @@ from ignition.components.state import (
     TOKEN_CAPACITY,
     Segment,
 )
+from ignition.devices.device import EncodedPrograms
 from ignition.export import core_pb2
 from ignition.preparation.session import RecordedPreparationSession
 from ignition.preparation.storage import Region, Role
@@ -38,7 +39,9 @@ _DATA_TYPES = {
 }
 
 
-def build_contract(session: RecordedPreparationSession, *, storage_digest: str) -> core_pb2.PreparedContract:
+def build_contract(
+    session: RecordedPreparationSession, encoded: EncodedPrograms, *, storage_digest: str
+) -> core_pb2.PreparedContract:
     """The whole message."""
     contract = core_pb2.PreparedContract(
         abi=ABI,
@@ -52,7 +55,8 @@ def build_contract(session: RecordedPreparationSession, *, storage_digest: str) 
             logprobs_max=LOGPROBS_MAX,
         ),
         regions=[region_message(region) for region in session.storage.regions],
-        modules=[core_pb2.Module(name="host", format=core_pb2.MODULE_FORMAT_ELF)],
+        modules=encoded.modules,
+        kernels=encoded.kernels,
         state=state_message(session),
         completion=core_pb2.CompletionLayout(
             metadata_fields=COMPLETION_FIELDS, token_capacity=TOKEN_CAPACITY, frames=FRAMES
@@ -61,21 +65,22 @@ def build_contract(session: RecordedPreparationSession, *, storage_digest: str) 
         frontend=frontend_message(session),
     )
     sources = add_buffers(contract, session)
-    add_programs(contract, session, sources)
+    add_programs(contract, session, encoded, sources)
     return contract
 
 
 def identity(session: RecordedPreparationSession, storage_digest: str) -> core_pb2.Identity:
     """Who the core is: the model, its storage and the machine it runs on."""
     packages = [f"{name} {importlib.metadata.version(name)}" for name in VERSIONED_PACKAGES]
-    return core_pb2.Identity(
+    message = core_pb2.Identity(
         model_name=session.model.name,
         model_fingerprint=session.model.fingerprint,
         storage_digest=storage_digest,
-        host=core_pb2.HostDevice(architecture=platform.machine(), isa=session.builder.tier.features),
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         versions=", ".join([*packages, f"python {platform.python_version()}"]),
     )
+    session.device.identify(message)
+    return message
 
 
 def region_message(region: Region) -> core_pb2.Region:
@@ -157,20 +162,20 @@ def add_buffers(contract: core_pb2.PreparedContract, session: RecordedPreparatio
 
 
 def add_programs(
-    contract: core_pb2.PreparedContract, session: RecordedPreparationSession, sources: dict[str, int]
+    contract: core_pb2.PreparedContract,
+    session: RecordedPreparationSession,
+    encoded: EncodedPrograms,
+    sources: dict[str, int],
 ) -> None:
-    """The programs, and every entry that they call as a kernel."""
-    kernels: dict[str, int] = {}
-    for program in session.programs:
-        message = contract.programs.add(
+    """The programs, as the device put them."""
+    for program, nodes, edges in zip(session.programs, encoded.nodes, encoded.edges, strict=True):
+        contract.programs.add(
             name=program.plan.name,
             family=core_pb2.OperationFamily.Name(program.plan.family.value),
             requests=program.plan.requests,
             tokens=program.plan.tokens,
+            nodes=nodes,
+            edges=edges,
             bindings=[sources[name] for name in program.bindings],
             cost_ms=program.cost_ms,
         )
-        for node in program.nodes:
-            index = kernels.setdefault(node.symbol, len(kernels))
-            message.nodes.add(kernel=index, arguments=node.arguments)
-    contract.kernels.extend(core_pb2.Kernel(module=0, symbol=symbol) for symbol in kernels)

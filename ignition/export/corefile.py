@@ -7,7 +7,7 @@ that are not storage.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,13 @@ ALIGNMENT = 4096
 BLOCK_BYTES = 16 << 20
 HEADER_BYTES_MAX = 100 << 20
 
-Payload = bytes | memoryview
+
+@dataclass(frozen=True)
+class StoragePayload:
+    """A region's content, given by blocks as often as it is asked for."""
+
+    size_bytes: int
+    blocks: Callable[[], Iterable[bytes | memoryview]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class CoreParts:
     abi: int
     contract: bytes
     modules: list[bytes]
-    storage: Mapping[str, Payload]  # By region, each a multiple of 4096 bytes.
+    storage: Mapping[str, StoragePayload]  # By region, each a multiple of 4096 bytes.
     tokenizer: bytes
     template: bytes
 
@@ -41,24 +47,30 @@ class CoreParts:
             state.update(part)
         return state.hexdigest()
 
-    def tensors(self) -> dict[str, Payload]:
-        """Payload by tensor name, in the file's order."""
+    def held(self) -> dict[str, bytes]:
+        """What is not storage by tensor name, in the file's order; storage comes before it."""
         return {
-            **{f"storage.{name}": payload for name, payload in self.storage.items()},
             **{f"module.{index}": image for index, image in enumerate(self.modules)},
             "contract": self.contract,
             "frontend.tokenizer": self.tokenizer,
             "frontend.template": self.template,
         }
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor, in the file's order."""
+        storage = {f"storage.{name}": payload.size_bytes for name, payload in self.storage.items()}
+        return storage | {name: len(content) for name, content in self.held().items()}
+
 
 def write_core_file(path: Path, parts: CoreParts) -> None:
     """Write a file and bring it to the disk. The caller renames it."""
     with path.open("wb") as file:
         file.write(encode_header(parts))
-        for payload in parts.tensors().values():
-            for block in blocks(payload):
+        for payload in parts.storage.values():
+            for block in payload.blocks():
                 file.write(block)
+        for content in parts.held().values():
+            file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -69,8 +81,7 @@ def encode_header(parts: CoreParts) -> bytes:
         "__metadata__": {"format": FORMAT, "abi": str(parts.abi), "digest": parts.digest()},
     }
     offset = 0
-    for name, payload in parts.tensors().items():
-        size = len(payload)
+    for name, size in parts.sizes().items():
         assert not name.startswith("storage.") or size % ALIGNMENT == 0, f"{name} is {size} bytes"
         table[name] = {"dtype": "U8", "shape": [size], "data_offsets": [offset, offset + size]}
         offset += size
@@ -79,18 +90,11 @@ def encode_header(parts: CoreParts) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def blocks(payload: Payload) -> Iterator[memoryview]:
-    """A payload by blocks."""
-    view = memoryview(payload)
-    for first in range(0, len(view), BLOCK_BYTES):
-        yield view[first : first + BLOCK_BYTES]
-
-
-def storage_digest(storage: Mapping[str, Payload]) -> str:
+def storage_digest(storage: Mapping[str, StoragePayload]) -> str:
     """SHA-256 in hex over every payload in region order."""
     state = hashlib.sha256()
     for payload in storage.values():
-        for block in blocks(payload):
+        for block in payload.blocks():
             state.update(block)
     return state.hexdigest()
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from ignition.export.contract import ABI, build_contract
-from ignition.export.corefile import FILE_NAME, CoreParts, Payload, storage_digest, write_core_file
+from ignition.export.corefile import BLOCK_BYTES, FILE_NAME, CoreParts, StoragePayload, storage_digest, write_core_file
 from ignition.export.fixture import run_fixture
 from ignition.export.verify import EXPECTED_NAME, expected_json, verify_in_fresh_process
 from ignition.preparation.session import RecordedPreparationSession
@@ -45,15 +45,17 @@ def export_core(session: RecordedPreparationSession, folder: Path) -> None:
 
 
 def core_parts(session: RecordedPreparationSession) -> CoreParts:
-    """The file's parts; storage is a view of the weights where they lie."""
+    """The file's parts; storage is read from where the weights lie."""
     weights = session.storage.weights
-    storage: dict[str, Payload] = {weights.name: weights.window(0, weights.size_bytes)}
-    contract = build_contract(session, storage_digest=storage_digest(storage))
+    payload = StoragePayload(weights.size_bytes, lambda: weights.memory.blocks(weights.size_bytes, BLOCK_BYTES))
+    storage = {weights.name: payload}
+    encoded = session.device.encode(session.programs)
+    contract = build_contract(session, encoded, storage_digest=storage_digest(storage))
     frontend = session.model.frontend
     return CoreParts(
         abi=ABI,
         contract=contract.SerializeToString(deterministic=True),
-        modules=[session.module.read_bytes()],
+        modules=encoded.images,
         storage=storage,
         tokenizer=frontend.tokenizer,
         template=frontend.template.encode(),

@@ -4,17 +4,17 @@ A function composes components around the compiled trunk. It takes nothing and r
 writes the value buffers, rows and pages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import Any
 
 import torch
 
 from ignition.components import sampling, state_transfer, token_state
 from ignition.components.state import RequestState
 from ignition.components.vocabulary import Vocabulary
-from ignition.preparation.record import Node
 
 TrunkCall = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -48,13 +48,28 @@ class ProgramPlan:
 
 
 @dataclass(frozen=True)
+class Recording:
+    """What a device captured of a program, in its own terms."""
+
+    nodes: Sequence[Any]
+    addresses: frozenset[int]  # Every word that may be an address.
+    launch: Callable[[], None]  # Makes the captured calls and nothing else.
+    edges: Sequence[Any] = ()  # Empty: nodes run in order.
+
+
+@dataclass(frozen=True)
 class Program:
-    """One recorded program."""
+    """One captured program."""
 
     plan: ProgramPlan
-    nodes: tuple[Node, ...]
+    recording: Recording
     bindings: tuple[str, ...]  # Names of the value sources that it reads or writes.
     cost_ms: float
+
+    @property
+    def nodes(self) -> Sequence[Any]:
+        """Its nodes, in the device's own terms."""
+        return self.recording.nodes
 
 
 def plan_programs(
@@ -103,7 +118,7 @@ def decode_capacities(requests_max: int) -> list[int]:
     return [1 << power for power in range((requests_max - 1).bit_length() + 1)]
 
 
-def prefill_capacities(limit: int) -> list[int]:
-    """Powers of two from 16 below the limit, and the limit itself."""
-    capacities = [16 << power for power in range(limit.bit_length()) if 16 << power < limit]
+def prefill_capacities(limit: int, *, smallest: int = 16) -> list[int]:
+    """Powers of two from the smallest below the limit, and the limit itself."""
+    capacities = [smallest << power for power in range(limit.bit_length()) if smallest << power < limit]
     return [*capacities, limit]

@@ -66,4 +66,4 @@ class PreparationOptions:
 
     requests_max: int = 4
     context_tokens_max: int | None = None  # None: the model's.
-    prefill_tokens_max: int = 512  # A multiple of 64.
+    prefill_tokens_max: int | None = None  # A multiple of 64; None: the device's default.

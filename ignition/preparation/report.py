@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,13 +28,6 @@ class ReportBuilder:
     def note(self, section: str, content: Any) -> None:
         """Set a section."""
         self._sections[section] = content
-
-    def note_selection(self, choices: Mapping[tuple[str, int], str], *, trials: int) -> None:
-        """The chosen entry of each kernel at each row count."""
-        plans: dict[str, dict[str, str]] = {}
-        for (kernel, rows), entry in sorted(choices.items()):
-            plans.setdefault(kernel, {})[str(rows)] = entry
-        self.note("selected_plans", {"trials": trials, "kernels": plans})
 
     def as_json(self) -> dict[str, Any]:
         """The report, with the peak resident size at the end of each phase."""

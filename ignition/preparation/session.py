@@ -1,7 +1,7 @@
-"""The preparation of one model on the host: declare, prepare, bind, record.
+"""The preparation of one model on a device: declare, prepare, bind, record.
 
-`RecordedPreparationSession` owns the regions from the first weight to the exported core. Its steps run in one order,
-each once: place, declare, compile, tune, capture. Addresses never change once given.
+`RecordedPreparationSession` owns a device's regions from the first weight to the exported core. Its steps run in one
+order, each once: place, declare, compile, tune, capture. Addresses never change once given.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,27 +12,22 @@ import torch
 from ignition.components.attention import PagedCache, attach_cache
 from ignition.components.state import COMPLETION_FIELDS, TOKEN_CAPACITY, RequestState, StateLayout, ValueBuffers
 from ignition.components.weights import WeightTarget, place_weights
-from ignition.devices.host import build_module
+from ignition.devices.device import Device
 from ignition.errors import UsageError
-from ignition.kernels.host import entries
-from ignition.kernels.host.build import Builder, detect_tier
-from ignition.kernels.host.packed import PackedStore
 from ignition.preparation.capture import (
     Program,
     ProgramPlan,
+    Recording,
     decode_capacities,
     plan_programs,
     prefill_capacities,
 )
-from ignition.preparation.compile import CompiledTrunk, compile_trunk
 from ignition.preparation.costs import measure_costs_ms
 from ignition.preparation.driver import DriverLimits
-from ignition.preparation.machine import LocalMachine, replay
+from ignition.preparation.machine import LocalMachine
 from ignition.preparation.model import PAGE_TOKENS, PREFILL_TOKENS_MIN, PreparationOptions, PreparedModel
-from ignition.preparation.record import Node, ProgramRecorder, run_every, run_none
 from ignition.preparation.report import ReportBuilder
-from ignition.preparation.storage import HOST_BASE, Storage, round_up
-from ignition.preparation.tuning import VariantTuner
+from ignition.preparation.storage import round_up
 
 SNAPSHOT_ROWS = 4
 """Snapshot rows that preparation backs, for verification."""
@@ -53,8 +48,8 @@ class Capacities:
         return self.prefill[-1]
 
     @classmethod
-    def of(cls, options: PreparationOptions, model: PreparedModel) -> "Capacities":
-        """Options held against the model. Raises `UsageError`."""
+    def of(cls, options: PreparationOptions, model: PreparedModel, device: Device) -> "Capacities":
+        """Options held against the model and the device. Raises `UsageError`."""
         context = options.context_tokens_max or model.geometry.context_tokens_max
         if not 0 < context <= model.geometry.context_tokens_max:
             raise UsageError(
@@ -62,11 +57,13 @@ class Capacities:
             )
         if options.requests_max < 1:
             raise UsageError(f"--max-concurrency {options.requests_max} is below 1")
-        chunk = min(options.prefill_tokens_max, round_up(context, PREFILL_TOKENS_MIN))
+        asked = device.prefill_tokens_default if options.prefill_tokens_max is None else options.prefill_tokens_max
+        chunk = min(asked, round_up(context, PREFILL_TOKENS_MIN))
         if chunk < PREFILL_TOKENS_MIN or chunk % PREFILL_TOKENS_MIN:
             raise UsageError(f"--prefill-chunk-size {chunk} is not a multiple of {PREFILL_TOKENS_MIN}")
         lanes = decode_capacities(options.requests_max)[-1]
-        return cls(options.requests_max, lanes, context, prefill_capacities(chunk))
+        prefill = prefill_capacities(chunk, smallest=device.prefill_tokens_min)
+        return cls(options.requests_max, lanes, context, prefill)
 
     @property
     def fixture_pages(self) -> int:
@@ -75,34 +72,31 @@ class Capacities:
 
 
 class RecordedPreparationSession:
-    """See the module. Use as a context manager: leaving it gives the regions back."""
+    """See the module."""
 
     model: PreparedModel
     capacities: Capacities
     state: RequestState
-    trunk: CompiledTrunk
     plans: list[ProgramPlan]
     programs: list[Program]
 
-    def __init__(self, options: PreparationOptions, *, base: int = HOST_BASE) -> None:
+    def __init__(self, options: PreparationOptions, device: Device) -> None:
         self.options = options
-        self.builder = Builder(detect_tier())
+        self.device = device
+        self.storage = device.storage
         self.report = ReportBuilder()
-        self.storage = Storage(base=base)
-        self.recorder = ProgramRecorder(self.storage)
 
     def place(self, model: PreparedModel) -> dict[str, WeightTarget]:
         """Give every weight its storage; targets by the name that the canonical checkpoint uses."""
-        store = PackedStore(self.storage.weights.allocate)
-        targets = place_weights(model.trunk, store)
-        targets.update(place_weights(model.vocabulary, store, "lm_head."))
+        targets = place_weights(model.trunk, self.device.store)
+        targets.update(place_weights(model.vocabulary, self.device.store, "lm_head."))
         self.model = model
         return targets
 
     def declare(self) -> None:
         """Lay out state and value buffers, and attach the pages to the attention modules."""
         model, storage = self.model, self.storage
-        self.capacities = capacities = Capacities.of(self.options, model)
+        self.capacities = capacities = Capacities.of(self.options, model, self.device)
         geometry = model.geometry
         layout = StateLayout.causal(
             layers=geometry.layers,
@@ -148,50 +142,35 @@ class RecordedPreparationSession:
             )
 
     def compile(self) -> None:
-        """Compile the trunk, build the core's module, and plan the programs."""
-        self.trunk = compile_trunk(self.model.trunk, hidden=self.model.geometry.hidden, tier=self.builder.tier)
-        self.module = build_module(self.trunk.kernels.kernels, self.builder)
-        entries.use(self.module)
-        self.plans = plan_programs(
-            self.state, self.trunk, self.model.vocabulary, prefill_capacities=self.capacities.prefill
-        )
-        self.report.note("object_cache", {"hits": self.builder.hits, "misses": self.builder.misses})
+        """Compile the trunk and plan the programs."""
+        trunk = self.device.compile(self.model.trunk, hidden=self.model.geometry.hidden)
+        self.plans = plan_programs(self.state, trunk, self.model.vocabulary, prefill_capacities=self.capacities.prefill)
 
     def tune(self) -> None:
         """Select among candidates by measuring each at every capacity."""
-        self.tuner = VariantTuner(self.trunk.kernels)
-        for plan in self.plans:
-            self.tuner.measure(self.recorder, plan)
-        self.report.note_selection(self.tuner.choices, trials=self.tuner.trial_count)
+        self.device.tune(self.plans)
 
     def capture(self) -> None:
         """Record every program and measure its cost."""
-        recorded = {plan.name: self.tuner.record(self.recorder, plan, runs=run_none) for plan in self.plans}
-        costs = measure_costs_ms(
-            self._machine({name: replay(nodes) for name, nodes in recorded.items()}),
-            self.driver_limits(),
-            recorded,
-        )
+        recordings = {plan.name: self.device.capture(plan) for plan in self.plans}
+        machine = self._machine({name: recording.launch for name, recording in recordings.items()})
+        costs = measure_costs_ms(machine, self.driver_limits(), recordings, self.device.elapsed_ms)
         self.programs = [
-            Program(plan, recorded[plan.name], self._bindings(recorded[plan.name]), costs[plan.name])
+            Program(plan, recordings[plan.name], self._bindings(recordings[plan.name]), costs[plan.name])
             for plan in self.plans
         ]
-        self.report.note("program_nodes", {name: len(nodes) for name, nodes in recorded.items()})
+        for section, content in self.device.notes().items():
+            self.report.note(section, content)
+        self.report.note("program_nodes", {name: len(recording.nodes) for name, recording in recordings.items()})
 
     def captured_machine(self) -> LocalMachine:
-        """A machine that runs each program's function again, through Python, and holds its calls against the record."""
-
-        def run(program: Program) -> None:
-            nodes = self.tuner.record(self.recorder, program.plan, runs=run_every)
-            assert nodes == program.nodes, f"{program.plan.name} recorded other calls when it ran again"
-
-        programs = {program.plan.name: (lambda program=program: run(program)) for program in self.programs}
-        return self._machine(programs)
+        """A machine that computes what the exported programs have to."""
+        return self._machine({program.plan.name: self.device.check(program) for program in self.programs})
 
     def clear_state(self) -> None:
         """Zero everything that a loader would zero."""
         for region in (self.storage.io, self.storage.rows, self.storage.pages):
-            region.view(0, (region.used_bytes,), torch.uint8).zero_()
+            region.clear()
 
     def driver_limits(self) -> DriverLimits:
         """Sizes for a driver on this session's memory."""
@@ -212,15 +191,14 @@ class RecordedPreparationSession:
     def _machine(self, programs: Mapping[str, Callable[[], None]]) -> LocalMachine:
         return LocalMachine(self.state.buffers, programs, {"rows": self.state.rows, "pages": self.state.pages})
 
-    def _bindings(self, nodes: tuple[Node, ...]) -> tuple[str, ...]:
-        """The value sources that nodes point into."""
-        words = {word for node in nodes for word in node.arguments}
+    def _bindings(self, recording: Recording) -> tuple[str, ...]:
+        """The value sources that a recording points into."""
         return tuple(
             name
             for name, tensor in self.state.buffers.by_name().items()
-            if any(tensor.data_ptr() <= word < tensor.data_ptr() + tensor.nbytes for word in words)
+            if any(tensor.data_ptr() <= word < tensor.data_ptr() + tensor.nbytes for word in recording.addresses)
         )
 
     def close(self) -> None:
         """Give the regions back. Tensors of the model have to be gone."""
-        self.storage.close()
+        self.device.close()

@@ -1,20 +1,19 @@
 """Regions at fixed virtual addresses, and where every tensor of a core lies in them.
 
 Pointers that a program records are valid in the serving process because these addresses are the same there. A region is
-reserved once and filled from its start; memory is backed as it is first touched. What is placed is never moved.
+reserved once and filled from its start. What is placed is never moved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
+from typing import Protocol
 
 import torch
-from flare_heliopause import Arena
 
 from ignition.errors import PreparationError
 
-HOST_BASE = 0x1000_0000_0000
 REGION_SPAN = 1 << 40
 TENSOR_ALIGNMENT = 64
 PAGE_BYTES = 4096
@@ -30,6 +29,29 @@ class Role(Enum):
     PAGES = 5
 
 
+# Reservations cost no memory.
+_RESERVED_BYTES = {
+    Role.WEIGHTS: 1 << 39,
+    Role.IO: 1 << 36,
+    Role.SCRATCH: 1 << 36,
+    Role.ROWS: 1 << 36,
+    Role.PAGES: 1 << 38,
+}
+
+
+class Memory(Protocol):
+    """A device's reserved range of addresses. What was never written is zero."""
+
+    def view(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor on its bytes, backed, which keeps them alive."""
+
+    def blocks(self, size_bytes: int, block_bytes: int) -> Iterator[bytes | memoryview]:
+        """The first `size_bytes`, by blocks."""
+
+    def close(self) -> None:
+        """Give the range back; raises while tensors on it are alive."""
+
+
 @dataclass
 class Region:
     """One reserved range. `tensors` says what was placed where, by name."""
@@ -37,12 +59,9 @@ class Region:
     role: Role
     address: int
     reserved_bytes: int
+    memory: Memory
     used_bytes: int = 0
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.arena = Arena(self.address, self.reserved_bytes)
-        self._memory = memoryview(self.arena)
 
     @property
     def name(self) -> str:
@@ -64,7 +83,7 @@ class Region:
             raise PreparationError(
                 f"{name} of {size_bytes} bytes does not fit the {self.name} region of {self.reserved_bytes} bytes"
             )
-        tensor = self.view(offset, shape, dtype)
+        tensor = self.memory.view(offset, shape, dtype)
         self.tensors[name] = tensor
         return tensor
 
@@ -74,13 +93,9 @@ class Region:
             raise PreparationError(f"the {self.name} region would need {size_bytes} of {self.reserved_bytes} bytes")
         self.used_bytes = max(self.used_bytes, size_bytes)
 
-    def view(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor on bytes of this region. It holds a memoryview of just these bytes, and through it the arena."""
-        return torch.frombuffer(self.window(offset, prod(shape) * dtype.itemsize), dtype=dtype).view(tuple(shape))
-
-    def window(self, offset: int, size_bytes: int) -> memoryview:
-        """A fresh memoryview of `size_bytes` at `offset`."""
-        return self._memory[offset : offset + size_bytes]
+    def clear(self) -> None:
+        """Zero what is used."""
+        self.memory.view(0, (self.used_bytes,), torch.uint8).zero_()
 
     def contains(self, address: int) -> bool:
         """Whether an address lies in what is used."""
@@ -89,24 +104,16 @@ class Region:
     def close(self) -> None:
         """Give the range back; raises while tensors on it are alive."""
         self.tensors.clear()
-        self._memory.release()
-        self.arena.close()
+        self.memory.close()
 
 
 class Storage:
-    """The five regions of a core in preparation."""
+    """The five regions of a core in preparation, each a range that `reserve(address, bytes)` gives."""
 
-    def __init__(self, *, base: int = HOST_BASE) -> None:
-        # Reservations cost no memory: only what is touched is backed.
-        sizes = {
-            Role.WEIGHTS: 1 << 39,
-            Role.IO: 1 << 36,
-            Role.SCRATCH: 1 << 36,
-            Role.ROWS: 1 << 36,
-            Role.PAGES: 1 << 38,
-        }
+    def __init__(self, reserve: Callable[[int, int], Memory], *, base: int) -> None:
         self.regions = [
-            Region(role, base + index * REGION_SPAN, size) for index, (role, size) in enumerate(sizes.items())
+            Region(role, address := base + index * REGION_SPAN, size, reserve(address, size))
+            for index, (role, size) in enumerate(_RESERVED_BYTES.items())
         ]
         self.weights, self.io, self.scratch, self.rows, self.pages = self.regions
 

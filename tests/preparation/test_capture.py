@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from ignition.components.token_state import begin_prefill
+from ignition.devices.host.compile import compile_trunk
+from ignition.devices.host.memory import HostMemory
+from ignition.devices.host.record import ProgramRecorder, UnrecordedOperatorError, replay, run_every, run_none
 from ignition.errors import PreparationError
 from ignition.export.fixture import first_difference, run_fixture
 from ignition.kernels.host import entries
-from ignition.preparation.compile import compile_trunk
 from ignition.preparation.driver import Driver
-from ignition.preparation.machine import LocalMachine, replay
-from ignition.preparation.record import ProgramRecorder, UnrecordedOperatorError, run_every, run_none
+from ignition.preparation.machine import LocalMachine
 from ignition.preparation.storage import Storage
 from tests.preparation.tiny_session import VARIANT
 from tests.recipes.tiny_checkpoints import canonical_model
@@ -136,7 +137,7 @@ def test_programs_bind_what_they_use_and_cost_something(captured):
 def test_an_operator_that_no_entry_stands_for_is_refused_by_name(captured):
     left, right = torch.ones(4, 4), torch.ones(4, 4)
     with pytest.raises(UnrecordedOperatorError, match="aten::mm"):
-        captured.recorder.run(lambda: torch.mm(left, right), runs=run_every)
+        captured.device.recorder.run(lambda: torch.mm(left, right), runs=run_every)
 
 
 def test_a_forward_that_falls_back_to_aten_is_refused_by_name(captured):
@@ -148,18 +149,18 @@ def test_a_forward_that_falls_back_to_aten_is_refused_by_name(captured):
         def forward(self, tokens, positions, token_slots):
             return (tokens[..., None].expand(-1, -1, 16).to(torch.bfloat16)) @ self.weight
 
-    trunk = compile_trunk(Fallback(), hidden=16, tier=captured.builder.tier)
+    trunk = compile_trunk(Fallback(), hidden=16, tier=captured.device.builder.tier)
 
     def program():
         batch = begin_prefill(captured.state, tokens=4)
         trunk(batch.tokens, batch.positions, batch.token_slots)
 
     with pytest.raises(UnrecordedOperatorError, match="aten::mm"):
-        captured.recorder.run(program, runs=run_none)
+        captured.device.recorder.run(program, runs=run_none)
 
 
 def test_a_tensor_outside_the_regions_is_refused():
-    storage = Storage(base=0x4000_0000_0000)
+    storage = Storage(HostMemory, base=0x4000_0000_0000)
     recorder, unplaced = ProgramRecorder(storage), torch.zeros(8)
     with pytest.raises(PreparationError, match="argument 0 of flare_reset .* no prepared region"):
         recorder.run(lambda: entries.call("flare_reset", unplaced), runs=run_none)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ignition.preparation.scratch import ALIGNMENT_BYTES, ScratchArena
+from ignition.devices.host.scratch import ALIGNMENT_BYTES, ScratchArena
 
 # A positive number takes that many bytes; a negative one releases one of the live ranges.
 operations = st.lists(st.one_of(st.integers(1, 5000), st.integers(-50, -1)), max_size=80)

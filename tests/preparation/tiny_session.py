@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ignition.checkpoint import WeightMapping, load_weights, open_checkpoint
+from ignition.devices.host.device import HostDevice
 from ignition.preparation.model import PreparationOptions
 from ignition.preparation.session import RecordedPreparationSession
 from ignition.recipes import find_recipe
@@ -16,7 +17,7 @@ def capture_tiny(folder: Path) -> RecordedPreparationSession:
     """Three layers, four slots, chunks up to 128."""
     checkpoint = open_checkpoint(str(save_checkpoint(canonical_model(VARIANT), folder)))
     recipe = find_recipe(checkpoint.config)
-    session = RecordedPreparationSession(PreparationOptions(prefill_tokens_max=128), base=BASE)
+    session = RecordedPreparationSession(PreparationOptions(prefill_tokens_max=128), HostDevice(base=BASE))
     targets = session.place(recipe.build(checkpoint, checkpoint.fingerprint()))
     load_weights(checkpoint, WeightMapping(targets, recipe.ignored(checkpoint)))
     checkpoint.close()

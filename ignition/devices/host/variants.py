@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ignition.devices.host import InductorKernel, KernelCollector
+from ignition.devices.host.inductor import InductorKernel, KernelCollector
+from ignition.devices.host.record import Node, ProgramRecorder
 from ignition.kernels.host import entries
 from ignition.preparation.capture import ProgramPlan
-from ignition.preparation.record import Node, ProgramRecorder
 
 TRIALS = 3
 TEAM_GAIN_MIN = 1.1

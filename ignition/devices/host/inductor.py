@@ -1,4 +1,4 @@
-"""The host device: Inductor's C++ kernels without Python, in one module with the operators.
+"""Inductor's C++ kernels without Python, in one module with the operators.
 
 Inductor generates kernels and a wrapper that calls them; its own build and bindings are left out. Each kernel is
 built into the module twice, with an OpenMP team and without, as a uniform entry that Ignition calls while it records
@@ -19,7 +19,6 @@ import torch._inductor.config as inductor_config
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.output_code import CompiledFxGraph
 
-import ignition.kernels.host.torch_ops  # noqa: F401 - Registers the host's operators.
 from ignition.errors import PreparationError
 from ignition.kernels.host import entries
 from ignition.kernels.host.build import Builder, Compilation, IsaTier, include_flags

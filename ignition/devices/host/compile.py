@@ -14,7 +14,7 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.output_code import CompiledFxGraph
 
-from ignition.devices.host import KernelCollector, collecting, wrapper_call
+from ignition.devices.host.inductor import KernelCollector, collecting, wrapper_call
 from ignition.errors import PreparationError
 from ignition.kernels.host.build import IsaTier
 

@@ -5,6 +5,7 @@ other torch operator is an error: what is not recorded would be missing from the
 five regions.
 """
 
+import ctypes
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ignition.devices.host.memory import HOST_BASE, HostMemory
+from ignition.devices.host.scratch import ScratchArena
 from ignition.errors import PreparationError
 from ignition.kernels.host import entries
-from ignition.preparation.scratch import ScratchArena
-from ignition.preparation.storage import HOST_BASE, Storage
+from ignition.preparation.storage import Storage
 
 # Operators that only make another view of the same memory.
 _VIEWS = frozenset(
@@ -83,7 +85,8 @@ class ProgramRecorder:
         offset = self._arena.take(size_bytes)
         scratch = self._storage.scratch
         scratch.reserve(self._arena.peak_bytes)
-        window = scratch.window(offset, size_bytes)
+        assert isinstance(scratch.memory, HostMemory)
+        window = scratch.memory.window(offset, size_bytes)
         # torch holds the window for as long as any tensor shares the storage.
         weakref.finalize(window, self._arena.release, offset, size_bytes).atexit = False
         flat = torch.frombuffer(window, dtype=dtype)
@@ -92,6 +95,20 @@ class ProgramRecorder:
 
     def _is_ours(self, address: int) -> bool:
         return self._storage.region_of(address) is not None
+
+
+def replay(nodes: Sequence[Node]) -> Callable[[], None]:
+    """A function that makes a program's recorded calls and nothing else."""
+    calls: list[tuple[Callable[..., None], ctypes.Array[ctypes.c_uint64]]] = [
+        (entries.library().entry(node.symbol), (ctypes.c_uint64 * len(node.arguments))(*node.arguments))
+        for node in nodes
+    ]
+
+    def run() -> None:
+        for entry, words in calls:
+            entry(words)
+
+    return run
 
 
 def run_every(_: str) -> bool:

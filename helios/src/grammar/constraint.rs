@@ -3,7 +3,7 @@
 use llguidance::Matcher;
 
 use super::vocabulary::{Vocabulary, clear_bit, set_bit};
-use super::{GrammarError, reason_of};
+use super::{GrammarError, is_panic, reason_of};
 use crate::ids::TokenId;
 
 /// What a mask leaves to choose.
@@ -122,7 +122,7 @@ fn step_error(message: &str) -> GrammarError {
     let reason = reason_of(message);
     if reason.starts_with("NoExtension") {
         GrammarError::DeadEnd
-    } else if reason.starts_with("panic") {
+    } else if is_panic(&reason) {
         GrammarError::Internal(reason)
     } else {
         GrammarError::TooComplex(reason)

@@ -86,3 +86,8 @@ fn reason_of(message: &str) -> String {
     };
     reason.chars().take(REASON_CHARACTERS_MAX).collect()
 }
+
+/// Whether llguidance caught a panic of its own, whose text is not for whoever wrote the constraint.
+fn is_panic(reason: &str) -> bool {
+    reason.starts_with("panic")
+}

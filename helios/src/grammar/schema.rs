@@ -53,6 +53,7 @@ const DEPTH_MAX: usize = 128;
 /// Repetitions of an expression are counted in 32 bits.
 const COUNT_MAX: u64 = i32::MAX as u64;
 /// Integers above it have neighbours that a double cannot tell apart.
+const NUMBER_LIMITS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 const BLANK_BYTES_MAX: usize = 64;
 
@@ -352,6 +353,16 @@ fn check_pattern(value: &Value, at: &str) -> Result<String, GrammarError> {
 
 /// Keywords that are enforced by themselves, but not together.
 fn check_together(keywords: &Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
+    if has_type(keywords, "integer") {
+        // llguidance makes 64-bit integers of them, which do not hold what a float may say.
+        let is_beyond = |name: &str| {
+            let number = keywords.get(name).and_then(Value::as_f64);
+            number.is_some_and(|number| number.abs() > INTEGER_MAX)
+        };
+        if let Some(name) = NUMBER_LIMITS.into_iter().find(|name| is_beyond(name)) {
+            return Err(refuse(&below(pointer, name), "integers beyond 2^53 are not supported"));
+        }
+    }
     if keywords.contains_key("prefixItems") {
         let old_items = keywords.get("items").is_some_and(Value::is_array);
         if old_items || keywords.contains_key("additionalItems") {
@@ -370,6 +381,14 @@ fn check_together(keywords: &Map<String, Value>, pointer: &str) -> Result<(), Gr
     Ok(())
 }
 
+/// Whether a schema's `type` names a type, alone or among others.
+fn has_type(keywords: &Map<String, Value>, wanted: &str) -> bool {
+    match keywords.get("type") {
+        Some(Value::Array(types)) => types.iter().any(|name| name == wanted),
+        found => found.is_some_and(|name| name == wanted),
+    }
+}
+
 /// Adds what a format asks beyond llguidance's expression. Where no string is allowed, a format says nothing.
 fn apply_format(
     keywords: &mut Map<String, Value>,
@@ -377,11 +396,7 @@ fn apply_format(
     pointer: &str,
 ) -> Result<(), GrammarError> {
     let Some(name) = keywords.get("format") else { return Ok(()) };
-    let types = keywords.get("type");
-    let strings = types.is_none_or(|types| {
-        types == "string" || types.as_array().is_some_and(|types| types.iter().any(|name| name == "string"))
-    });
-    if !strings {
+    if keywords.contains_key("type") && !has_type(keywords, "string") {
         keywords.shift_remove("format");
         return Ok(());
     }

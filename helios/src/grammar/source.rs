@@ -5,7 +5,7 @@ use llguidance::derivre::RegexBuilder;
 use llguidance::regex_to_lark;
 use serde_json::{Value, json};
 
-use super::{GrammarError, reason_of, schema};
+use super::{GrammarError, is_panic, reason_of, schema};
 
 /// Brackets that a grammar may nest; its parser takes stack for each.
 const LARK_NESTING_MAX: usize = 100;
@@ -61,9 +61,9 @@ impl GrammarSource {
     /// The error of a source that llguidance refuses.
     pub(super) fn refusal(&self, message: &str) -> GrammarError {
         let reason = reason_of(message);
-        if reason.starts_with("panic") {
+        if is_panic(&reason) {
             // llguidance asserts some of its capacities, and catches what comes of it.
-            return GrammarError::TooComplex(reason);
+            return GrammarError::TooComplex("the compiler cannot hold it".to_owned());
         }
         match self {
             Self::JsonSchema(schema) => schema::refusal(schema, &reason),

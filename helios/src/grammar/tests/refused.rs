@@ -52,6 +52,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (r#"{"properties":{"a":{},"b":{},"c":{}},"maxProperties":2}"#, "", "maxProperties"),
     (r#"{"prefixItems":[{}],"additionalItems":false}"#, "/prefixItems", "older forms"),
     (r#"{"const":9007199254740993}"#, "/const", "2^53"),
+    (r#"{"type":"integer","minimum":-1e308}"#, "/minimum", "2^53"),
+    (r#"{"type":["null","integer"],"exclusiveMaximum":1e19}"#, "/exclusiveMaximum", "2^53"),
     (r#"{"enum":[{"a":[18446744073709551615]}]}"#, "/enum/0/a/0", "2^53"),
     (r#"{"const":"\u0001"}"#, "/const", "control characters"),
     (r#"{"type":"date"}"#, "/type", "not a type"),

@@ -32,8 +32,14 @@ pub trait Executor: Send {
     /// Copies `bytes` to `offset_bytes` within a buffer, before any launch submitted later. The bytes are taken now.
     fn upload(&mut self, buffer: BufferId, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Submits a program.
+    /// Submits a program, or what [`Executor::launch_early`] has left of it.
     fn launch(&mut self, program: ProgramId) -> Result<Fence, DeviceError>;
+
+    /// Submits those nodes of a program that come before the first one that reads grammar masks, and says whether it did: a device
+    /// may run its programs whole. The masks' upload may follow, and nothing else before the program's launch.
+    fn launch_early(&mut self, _program: ProgramId) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
 
     /// Whether everything up to `fence` is complete.
     fn is_complete(&mut self, fence: Fence) -> Result<bool, DeviceError>;

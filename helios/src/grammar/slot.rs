@@ -13,7 +13,8 @@ use crate::ids::TokenId;
 ///   mask is ready when the prompt's last chunk is launched (`PREFILL_FIELD_MASKED`).
 /// - As soon as a completion record's token is known, the model thread sends (request, token) through a bounded queue that holds one
 ///   entry a lane. The worker calls [`Self::advance`] for each and sends back the masks of the step; the model thread copies
-///   them into `GRAMMAR_MASKS` and sets `LANE_MASKED` for these lanes. For a request that is alone it calls it itself.
+///   them into `GRAMMAR_MASKS` and sets `LANE_MASKED` for these lanes. For a request that is alone it calls it itself, once the
+///   step that takes the mask has begun.
 /// - A token that ends the request otherwise (a stop string, the length) need not be sent. A request that leaves in any way has its
 ///   slot dropped. A preempted one keeps its slot: the tokens that it generated stay accepted.
 /// - [`MaskState::Complete`] finishes the request with reason "stop" without a step for the end token. An error fails this

@@ -139,19 +139,15 @@ impl Packer {
         })
     }
 
-    /// Uploads a step's inputs and launches its program. `request` gives what is asked for when one is initialized; later
-    /// it may have ended. `mask` gives the masks of lanes that take one.
-    pub(super) fn submit<'a>(
+    /// Uploads a step's inputs but for masks, and gives its program. `request` gives what is asked for when one is
+    /// initialized; later it may have ended.
+    pub(super) fn pack<'a>(
         &mut self,
         device: &mut DeviceQueue,
         step: &Step,
         request: impl FnOnce(RequestId) -> &'a GenerationRequest,
-        mask: impl Fn(RequestId) -> &'a [u32],
-    ) -> Result<(), DeviceError> {
+    ) -> Result<ProgramId, DeviceError> {
         self.upload_i64(device, self.frame, 0, [i64::from(step.frame)])?;
-        for (index, lane) in (0..).zip(&step.lanes).filter(|(_, lane)| lane.is_masked) {
-            self.pack_mask(device, index, mask(lane.request))?;
-        }
         let program = match step.operation {
             Operation::Initialize { output_limit, generated_before } => {
                 let request = request(step.lanes[0].request);
@@ -183,7 +179,20 @@ impl Packer {
                 self.resume
             }
         };
-        device.launch(program)
+        Ok(program)
+    }
+
+    /// Uploads the masks of the lanes that take one.
+    pub(super) fn pack_masks<'a>(
+        &mut self,
+        device: &mut DeviceQueue,
+        step: &Step,
+        mask: impl Fn(RequestId) -> &'a [u32],
+    ) -> Result<(), DeviceError> {
+        for (index, lane) in (0..).zip(&step.lanes).filter(|(_, lane)| lane.is_masked) {
+            self.pack_mask(device, index, mask(lane.request))?;
+        }
+        Ok(())
     }
 
     /// The slot as it shall be: its fields, parameters and bias, and the history that its histogram counts.

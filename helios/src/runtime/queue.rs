@@ -17,11 +17,18 @@ pub(super) struct DeviceQueue {
     fences: VecDeque<(Fence, Instant)>,
     /// When the last wait was over.
     completed: Instant,
+    /// When the next launch's first part was submitted, if that was alone.
+    early: Option<Instant>,
 }
 
 impl DeviceQueue {
     pub(super) fn new(executor: Box<dyn Executor>, launches_max: u32) -> Self {
-        Self { executor, fences: VecDeque::with_capacity(launches_max as usize), completed: now() }
+        Self {
+            executor,
+            fences: VecDeque::with_capacity(launches_max as usize),
+            completed: now(),
+            early: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -39,7 +46,14 @@ impl DeviceQueue {
 
     pub(super) fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError> {
         let fence = self.with_room(|executor| executor.launch(program))?;
-        self.fences.push_back((fence, now()));
+        self.fences.push_back((fence, self.early.take().unwrap_or_else(now)));
+        Ok(())
+    }
+
+    /// Submits what of the next launch needs no mask, where the device can.
+    pub(super) fn launch_early(&mut self, program: ProgramId) -> Result<(), DeviceError> {
+        let is_begun = self.with_room(|executor| executor.launch_early(program))?;
+        self.early = is_begun.then(now);
         Ok(())
     }
 

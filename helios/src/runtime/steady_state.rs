@@ -121,7 +121,9 @@ fn decode_steps_allocate_nothing() {
         let phase = usize::from(steps > 3 * SLOTS + 2);
         let before = allocations();
         while let Some(step) = scheduler.plan(Duration::ZERO) {
-            packer.submit(&mut device, step, |_| &request, |_| &[]).unwrap();
+            let program = packer.pack(&mut device, step, |_| &request).unwrap();
+            packer.pack_masks(&mut device, step, |_| &[]).unwrap();
+            device.launch(program).unwrap();
             steps += 1;
         }
         asked[phase] += allocations() - before;

@@ -31,16 +31,17 @@ struct Server {
     engine: Engine,
     worker: Worker,
     launches: Arc<AtomicU64>,
+    early_launches: Arc<AtomicU64>,
 }
 
 impl Server {
     fn start(pages: u32, fault: Option<Fault>, step_time: Duration, limits: EngineLimits) -> Self {
         let contract = contract();
         let executor = SimExecutor::new(&contract, pages, SNAPSHOTS, fault, step_time);
-        let launches = executor.launches();
+        let (launches, early_launches) = (executor.launches(), executor.early_launches());
         let (engine, receiver) = channel(limits);
         let worker = Worker::start(&contract, options(pages), Box::new(executor), receiver).unwrap();
-        Self { engine, worker, launches }
+        Self { engine, worker, launches, early_launches }
     }
 
     fn ample() -> Self {
@@ -339,6 +340,8 @@ async fn a_lone_constrained_request_ends_with_its_answer() {
         let (tokens, reason) = read(server.engine.submit(request).await.unwrap()).await;
         assert_eq!((tokens.len(), reason), (length, Ok(FinishReason::EndToken)));
     }
+    // The first mask is made beside the prefill; that of each token after it, and that of the end, once a step has begun.
+    assert_eq!(server.early_launches.load(Ordering::Relaxed), 9);
     server.close().await;
 }
 

@@ -268,11 +268,30 @@ impl ModelThread {
             let is_planned = self.scheduler.plan(self.started.elapsed()).is_some();
             // What the tiers must stop to touch, the step may write to.
             self.carry_out_orders();
-            let Some(step) = self.scheduler.newest_in_flight().filter(|_| is_planned) else { return Ok(()) };
-            self.packer
-                .submit(device, step, |id| self.requests.request(id), |id| self.masks.mask(id))
-                .map_err(execution)?;
+            if !is_planned {
+                return Ok(());
+            }
+            if let Some(made) = self.submit_step(device).map_err(execution)? {
+                self.take_mask(made)?;
+            }
         }
+    }
+
+    /// Submits the step that was planned last, and gives the late mask that it took.
+    fn submit_step(&mut self, device: &mut DeviceQueue) -> Result<Option<Made>, DeviceError> {
+        let step = self.scheduler.newest_in_flight().expect("a step was planned");
+        let program = self.packer.pack(device, step, |id| self.requests.request(id))?;
+        let late = step.lanes.iter().find(|lane| lane.is_masked && self.masks.is_late(lane.request));
+        let made = match late {
+            None => None,
+            Some(lane) => {
+                device.launch_early(program)?;
+                self.masks.make_late(lane.request)
+            }
+        };
+        self.packer.pack_masks(device, step, |id| self.masks.mask(id))?;
+        device.launch(program)?;
+        Ok(made)
     }
 
     fn carry_out_orders(&mut self) {

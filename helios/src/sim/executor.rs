@@ -34,6 +34,7 @@ pub(crate) enum Fault {
 
 enum Command {
     Upload { buffer: usize, offset_bytes: usize, bytes: Vec<u8> },
+    Early { program: usize },
     Launch { program: usize, fence: Fence },
 }
 
@@ -43,10 +44,13 @@ pub(crate) struct SimExecutor {
     model: Model,
     commands: VecDeque<Command>,
     completed: Fence,
+    /// A program that was begun, and every buffer then.
+    early: Option<(usize, Vec<Vec<u8>>)>,
     fault: Option<Fault>,
     step_time: Duration,
     counts: [u64; 4],
     launches: Arc<AtomicU64>,
+    early_launches: Arc<AtomicU64>,
     last_fence: u64,
     /// Alternatives that each slot's request asked for.
     logprobs: Vec<i64>,
@@ -66,10 +70,12 @@ impl SimExecutor {
             model: Model::new(limits.vocabulary, state.page_tokens, limits.requests_max, pages, snapshots),
             commands: VecDeque::new(),
             completed: Fence(0),
+            early: None,
             fault,
             step_time,
             counts: [0; 4],
             launches: Arc::default(),
+            early_launches: Arc::default(),
             last_fence: 0,
             logprobs: vec![-1; limits.requests_max as usize],
             contract: contract.clone(),
@@ -79,6 +85,11 @@ impl SimExecutor {
     /// Launches so far, for whoever gave the executor away.
     pub(crate) fn launches(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.launches)
+    }
+
+    /// Launches that were begun before their masks were there.
+    pub(crate) fn early_launches(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.early_launches)
     }
 
     fn count(&mut self, kind: usize, fault: impl Fn(u64) -> Fault) -> Result<(), DeviceError> {
@@ -111,6 +122,19 @@ impl SimExecutor {
         let (entries, _) = self.buffer(ValueSource::PageTable).as_chunks::<4>();
         let row = &entries[slot.0 as usize * width..][..width];
         row.iter().map(|&entry| u32::try_from(i32::from_le_bytes(entry)).ok().map(PageId)).collect()
+    }
+
+    /// What was begun is what is launched, and nothing but masks has been written since.
+    fn check_early(&mut self, program: usize) {
+        let Some((begun, buffers)) = self.early.take() else { return };
+        assert_eq!(begun, program, "a program that was begun is launched before any other");
+        let masks = self.contract.buffer(ValueSource::GrammarMasks).expect("the contract has it").0 as usize;
+        for (index, (before, now)) in buffers.iter().zip(&self.buffers).enumerate() {
+            assert!(
+                index == masks || before == now,
+                "buffer {index} was written behind a program's beginning"
+            );
+        }
     }
 
     fn run(&mut self, program: usize) {
@@ -364,6 +388,12 @@ impl Executor for SimExecutor {
         Ok(fence)
     }
 
+    fn launch_early(&mut self, program: ProgramId) -> Result<bool, DeviceError> {
+        self.early_launches.fetch_add(1, Ordering::Relaxed);
+        self.commands.push_back(Command::Early { program: program.0 as usize });
+        Ok(true)
+    }
+
     fn is_complete(&mut self, fence: Fence) -> Result<bool, DeviceError> {
         Ok(fence <= self.completed)
     }
@@ -375,8 +405,10 @@ impl Executor for SimExecutor {
                 Command::Upload { buffer, offset_bytes, bytes } => {
                     self.buffers[buffer][offset_bytes..offset_bytes + bytes.len()].copy_from_slice(&bytes);
                 }
+                Command::Early { program } => self.early = Some((program, self.buffers.clone())),
                 Command::Launch { program, fence } => {
                     std::thread::sleep(self.step_time);
+                    self.check_early(program);
                     self.run(program);
                     self.completed = fence;
                 }

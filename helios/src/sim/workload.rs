@@ -263,7 +263,21 @@ impl Simulation {
         }
         let duration = Duration::from_micros(u64::from(self.random.within(0..=8000)));
         self.device.submit(step, self.now + duration);
+        self.complete_behind_the_step();
         self.settle();
+    }
+
+    /// A mask that is made late may say that the answer is complete when the step that takes it is in flight already.
+    fn complete_behind_the_step(&mut self) {
+        let step = self.scheduler.newest_in_flight().expect("a step was just submitted");
+        let masked = step.lanes.iter().find(|lane| lane.is_masked).map(|lane| lane.request);
+        let Some(request) = masked.filter(|request| !self.clients[request].tokens.is_empty()) else { return };
+        let client = self.clients.get_mut(&request).expect("a lane is a client's");
+        if client.ending.is_none() && self.random.within(0..=30) == 0 {
+            client.is_complete = true;
+            self.coverage.saw("complete answer behind a step");
+            self.handle(Event::Complete { request });
+        }
     }
 
     fn arrive(&mut self) {
@@ -524,6 +538,7 @@ fn every_seed_keeps_the_invariants_and_ends() {
         "cancelled while waiting",
         "chunk",
         "complete answer",
+        "complete answer behind a step",
         "constrained step",
         "decode",
         "empty",

@@ -9,7 +9,7 @@ use super::copier::{HostCopier, Strided};
 use super::io_error;
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::module::Module;
-use super::program::HostProgram;
+use super::program::{HostProgram, Part};
 use super::queue::{Queue, Target};
 use super::read_ahead::ReadAhead;
 use crate::core::contract::{BoundContract, Region, RegionBacking, StateLayout};
@@ -39,6 +39,8 @@ pub struct HostExecutor {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     programs: usize,
+    /// The program whose first part was submitted alone.
+    early: Option<ProgramId>,
     state: StateLayout,
     backing: Backing,
     _read_ahead: ReadAhead,
@@ -67,6 +69,7 @@ impl HostExecutor {
             queue,
             thread: Some(thread),
             programs: count,
+            early: None,
             state: contract.state.clone(),
             backing,
             _read_ahead: read_ahead,
@@ -103,6 +106,11 @@ impl HostExecutor {
         // SAFETY: nothing is in flight, and `&mut self` keeps it so.
         unsafe { self.memory.regions[region].write(offset_bytes, bytes) }
     }
+
+    fn submit(&self, program: ProgramId, part: Part) -> Result<u64, DeviceError> {
+        assert!((program.0 as usize) < self.programs, "a program of this core");
+        self.queue.launch(program, part)
+    }
 }
 
 impl Executor for HostExecutor {
@@ -112,8 +120,23 @@ impl Executor for HostExecutor {
     }
 
     fn launch(&mut self, program: ProgramId) -> Result<Fence, DeviceError> {
-        assert!((program.0 as usize) < self.programs, "a program of this core");
-        self.queue.launch(program).map(Fence)
+        let part = match self.early {
+            None => Part::Whole,
+            Some(early) => {
+                assert_eq!(early, program, "a program that was begun is launched before any other");
+                Part::Rest
+            }
+        };
+        let number = self.submit(program, part)?;
+        self.early = None;
+        Ok(Fence(number))
+    }
+
+    fn launch_early(&mut self, program: ProgramId) -> Result<bool, DeviceError> {
+        assert_eq!(self.early, None, "a program that was begun is launched before any other");
+        self.submit(program, Part::Early)?;
+        self.early = Some(program);
+        Ok(true)
     }
 
     fn is_complete(&mut self, fence: Fence) -> Result<bool, DeviceError> {
@@ -237,9 +260,10 @@ struct Worker {
 impl Worker {
     fn run(self) {
         let _end = EndOnDrop(&self.queue);
-        while let Some((program, number)) = self.queue.next(|target, pieces| self.copy(target, pieces)) {
+        while let Some((program, part, number)) = self.queue.next(|target, pieces| self.copy(target, pieces))
+        {
             // SAFETY: the regions are mapped for as long as `self.memory` is here, and commands run one at a time.
-            unsafe { self.programs[program.0 as usize].run() };
+            unsafe { self.programs[program.0 as usize].run(part) };
             self.queue.complete(number);
         }
     }

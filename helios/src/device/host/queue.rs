@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::program::Part;
 use crate::device::{DeviceError, ProgramId};
 
 /// Uploads and launches that may wait for execution at one time.
@@ -56,7 +57,7 @@ enum Execution {
 
 enum Command {
     Upload { target: Target, bytes: usize },
-    Launch(ProgramId),
+    Launch(ProgramId, Part),
 }
 
 impl Queue {
@@ -88,10 +89,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Submits a program and returns its number.
-    pub fn launch(&self, program: ProgramId) -> Result<u64, DeviceError> {
+    /// Submits a part of a program and returns its number.
+    pub fn launch(&self, program: ProgramId, part: Part) -> Result<u64, DeviceError> {
         let state = self.open_for_submission()?;
-        Ok(self.submit(state, Command::Launch(program)))
+        Ok(self.submit(state, Command::Launch(program, part)))
     }
 
     /// The number of the last submission.
@@ -139,14 +140,14 @@ impl Queue {
 
     /// For the execution thread: copies uploads through `copy` until a launch is next, and returns it with its number; `None`
     /// once the queue has stopped and is empty. `copy` gets the bytes in two pieces, either of which may be empty.
-    pub fn next(&self, mut copy: impl FnMut(Target, [&[u8]; 2])) -> Option<(ProgramId, u64)> {
+    pub fn next(&self, mut copy: impl FnMut(Target, [&[u8]; 2])) -> Option<(ProgramId, Part, u64)> {
         self.spin();
         let mut state = self.lock();
         loop {
             let waiting = state.commands.len() as u64;
             match state.commands.pop_front() {
-                Some(Command::Launch(program)) => {
-                    return Some((program, self.last_submitted() - waiting + 1));
+                Some(Command::Launch(program, part)) => {
+                    return Some((program, part, self.last_submitted() - waiting + 1));
                 }
                 Some(Command::Upload { target, bytes }) => {
                     copy(target, state.staging.front(bytes));
@@ -275,9 +276,9 @@ mod tests {
         for round in 0..20u8 {
             queue.upload(target(0), &[round; 3]).unwrap();
             queue.upload(target(3), &[round + 100; 4]).unwrap();
-            let number = queue.launch(ProgramId(u32::from(round))).unwrap();
+            let number = queue.launch(ProgramId(u32::from(round)), Part::Whole).unwrap();
             let copy = |at: Target, pieces: [&[u8]; 2]| seen.push((at.offset_bytes, pieces.concat()));
-            assert_eq!(queue.next(copy), Some((ProgramId(u32::from(round)), number)));
+            assert_eq!(queue.next(copy), Some((ProgramId(u32::from(round)), Part::Whole, number)));
             assert_eq!(queue.is_complete(number), Ok(false));
             assert_eq!(queue.is_complete(number - 1), Ok(true));
             queue.complete(number);
@@ -295,9 +296,9 @@ mod tests {
         queue.upload(target(0), &[0; 6]).unwrap();
         assert_eq!(queue.upload(target(0), &[0; 3]), Err(busy.clone()));
         for _ in 1..COMMANDS_MAX {
-            queue.launch(ProgramId(0)).unwrap();
+            queue.launch(ProgramId(0), Part::Whole).unwrap();
         }
-        assert_eq!(queue.launch(ProgramId(0)), Err(busy.clone()));
+        assert_eq!(queue.launch(ProgramId(0), Part::Whole), Err(busy.clone()));
         assert_eq!(queue.upload(target(0), &[]), Err(busy));
         queue.next(|_, _| ()).unwrap();
         queue.upload(target(0), &[0; 8]).unwrap();
@@ -306,20 +307,20 @@ mod tests {
     #[test]
     fn waiting_ends_with_the_thread_and_with_time() {
         let queue = Queue::new(8);
-        let number = queue.launch(ProgramId(0)).unwrap();
+        let number = queue.launch(ProgramId(0), Part::Whole).unwrap();
         let timeout = Duration::from_millis(5);
         assert_eq!(queue.wait(number, timeout), Err(DeviceError::Timeout { timeout_ms: 5 }));
         queue.end();
         assert_eq!(queue.wait(number, Duration::from_secs(60)), Err(DeviceError::Stopped));
-        assert_eq!(queue.launch(ProgramId(0)), Err(DeviceError::Stopped));
+        assert_eq!(queue.launch(ProgramId(0), Part::Whole), Err(DeviceError::Stopped));
     }
 
     #[test]
     fn a_stopped_queue_is_drained_first() {
         let queue = Queue::new(8);
-        queue.launch(ProgramId(4)).unwrap();
+        queue.launch(ProgramId(4), Part::Whole).unwrap();
         queue.stop();
-        assert_eq!(queue.next(|_, _| ()), Some((ProgramId(4), 1)));
+        assert_eq!(queue.next(|_, _| ()), Some((ProgramId(4), Part::Whole, 1)));
         queue.complete(1);
         assert_eq!(queue.next(|_, _| ()), None);
     }

@@ -115,6 +115,11 @@ impl Engine {
         }
     }
 
+    /// Requests of one client that may wait at one time.
+    pub fn client_waiting_max(&self) -> u32 {
+        self.limits.client_waiting_max
+    }
+
     /// The model thread's last published counters; never waits for it.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats.borrow().clone();

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{Answer, ChoiceEvent, Finish, Usage};
 use super::choice::Choice;
 use super::error::{ApiError, ErrorCode};
+use super::fields::invalid;
 use super::options::GenerationOptions;
 use super::reading::Protocol;
 use super::service::Service;
@@ -65,6 +66,14 @@ impl Running {
     ) -> Result<Self, ApiError> {
         if service.is_stopping() {
             return Err(EngineError::ShuttingDown.into());
+        }
+        let (asked, asked_max) =
+            (plan.prompts.len() * plan.options.n as usize, service.engine.client_waiting_max());
+        if asked > asked_max as usize {
+            // Waiting would not help: not even an idle server has room for so many.
+            let requirement =
+                format!("a request may ask for {asked_max} answers here, and this one asks for {asked}");
+            return Err(invalid("n", &requirement));
         }
         let deadline = service.config.request_timeout.map(|limit| Instant::now() + limit);
         let context = service.model.limits.context_tokens_max as usize;

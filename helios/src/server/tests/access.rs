@@ -14,6 +14,23 @@ fn with_headers(path: &str, headers: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn more_answers_than_a_key_can_ever_have_waiting_are_refused_for_good() {
+    let api_keys: Vec<_> = (0..=WAITING_MAX / 3).map(|key| ApiKey::new(&key.to_string())).collect();
+    let config = ServerConfig { api_keys, ..quick_config() };
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), End]).await;
+    for (prompt, n, status) in [(json!("a"), 2, 200), (json!("a"), 3, 400), (json!(["a", "b"]), 2, 400)] {
+        let body = json!({"prompt": prompt, "n": n}).to_string();
+        let request = String::from_utf8(post(PATH, &body)).unwrap();
+        let request = request.replacen("host: x\r\n", "host: x\r\nx-api-key: 1\r\n", 1);
+        let reply = server.send(request.as_bytes()).await;
+        assert_eq!(reply.status, status, "{body}: {}", reply.body);
+        if status == 400 {
+            reply.assert_error(400, "invalid_value", Some("n"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_key_is_needed_everywhere_but_at_the_door() {
     let api_keys = vec![ApiKey::new("one"), ApiKey::new("two")];
     assert!(!format!("{api_keys:?}").contains("one"));

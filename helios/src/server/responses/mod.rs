@@ -27,6 +27,7 @@ use super::options::{FieldNames, GenerationOptions};
 use super::routes::{Caller, Json};
 use super::service::{Service, random_id};
 use super::{body, sse};
+use crate::ids::ClientId;
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
@@ -34,7 +35,9 @@ pub(super) async fn create(
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let body = body::read(&service, request).await?;
-    let Prepared { plan, resource, names, history } = service.prepare(body, prepare).await?;
+    let client = caller.client;
+    let prepared = service.prepare(body, move |service, body| prepare(service, body, client)).await?;
+    let Prepared { plan, resource, names, history } = prepared;
     let format = ResponseFormat::new(random_id("")?, resource, names, history);
     sse::answer(&service, plan, format, caller).await
 }
@@ -42,17 +45,19 @@ pub(super) async fn create(
 /// A finished response, as it was answered.
 pub(super) async fn retrieve(
     State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Result<Json, ApiError> {
-    service.responses.response(&id).map(Json)
+    service.responses.response(caller.client, &id).map(Json)
 }
 
 /// Forgets a response and the conversation that it ends.
 pub(super) async fn forget(
     State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Result<Json, ApiError> {
-    service.responses.remove(&id)?;
+    service.responses.remove(caller.client, &id)?;
     Ok(Json(json!({"id": id, "object": "response", "deleted": true}).to_string()))
 }
 
@@ -61,11 +66,17 @@ struct Prepared {
     plan: GenerationPlan,
     resource: Resource,
     names: ToolNames,
-    /// The conversation that a later response may continue; `None` if it must not be kept.
-    history: Option<Vec<Value>>,
+    /// `None` if it must not be kept.
+    history: Option<History>,
 }
 
-fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
+/// A conversation that a later response to the same client may continue.
+struct History {
+    client: ClientId,
+    messages: Vec<Value>,
+}
+
+fn prepare(service: &Service, body: &[u8], client: ClientId) -> Result<Prepared, ApiError> {
     let body = Json::parse(body)?;
     let fields = Fields::root(&body)?;
     check_served(&fields)?;
@@ -75,11 +86,12 @@ fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
     let names = ToolNames::read(&fields)?;
     let earlier = match fields.string("previous_response_id")? {
         None => Vec::new(),
-        Some(id) => service.responses.conversation(id)?,
+        Some(id) => service.responses.conversation(client, id)?,
     };
     let mut read = read::read_conversation(service, &fields, &names, earlier)?;
     read.conversation.form = AnswerForm::of_responses(&fields)?;
-    let history = fields.boolean("store")?.unwrap_or(true).then_some(read.history);
+    let history =
+        fields.boolean("store")?.unwrap_or(true).then_some(History { client, messages: read.history });
     let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;
     let resource = Resource::new(service, &fields, &options, logprobs)?;
     let prompt = read.conversation.prompt(service)?;

@@ -1,7 +1,7 @@
 //! Responses that were finished, and the conversations that `previous_response_id` continues.
 //!
 //! They are kept in memory, within a number and a sum of bytes; the oldest make room for the newest. One that is larger than
-//! all the room is not kept. What is gone, and what never was, is the same error to a client.
+//! all the room is not kept. What is gone, what never was, and what another client was answered, is the same error to a client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::super::error::{ApiError, ErrorCode};
+use crate::ids::ClientId;
 
 /// A bounded store of responses by their ids.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ struct Kept {
 /// A response and its conversation, serialized, because that is compact and its size is known.
 #[derive(Clone, Debug)]
 struct StoredResponse {
+    /// Whom it was given to; nobody else is told of it.
+    client: ClientId,
     response: String,
     /// The messages up to and with the answer.
     conversation: String,
@@ -49,8 +52,8 @@ impl ResponseStore {
     ///
     /// # Errors
     /// A 404 that says what to send instead.
-    pub fn conversation(&self, id: &str) -> Result<Vec<Value>, ApiError> {
-        let found = self.kept().responses.get(id).map(|stored| stored.conversation.clone());
+    pub fn conversation(&self, client: ClientId, id: &str) -> Result<Vec<Value>, ApiError> {
+        let found = self.kept().of(client, id).map(|stored| stored.conversation.clone());
         // Arguments may nest as deep as the parser goes, and nest deeper in a message than it does.
         found.and_then(|conversation| serde_json::from_str(&conversation).ok()).ok_or_else(|| {
             let message = format!("{} Send the whole conversation as 'input'.", unknown(id));
@@ -62,15 +65,15 @@ impl ResponseStore {
     ///
     /// # Errors
     /// A 404.
-    pub fn response(&self, id: &str) -> Result<String, ApiError> {
-        let found = self.kept().responses.get(id).map(|stored| stored.response.clone());
+    pub fn response(&self, client: ClientId, id: &str) -> Result<String, ApiError> {
+        let found = self.kept().of(client, id).map(|stored| stored.response.clone());
         found.ok_or_else(|| ApiError::new(ErrorCode::ResponseNotFound, unknown(id)))
     }
 
-    /// Keeps a response and its conversation under a new id.
-    pub fn insert(&self, id: String, response: String, messages: &[Value]) {
+    /// Keeps a response to `client` and its conversation under a new id.
+    pub fn insert(&self, client: ClientId, id: String, response: String, messages: &[Value]) {
         let conversation = serde_json::to_string(messages).expect("messages are JSON");
-        let stored = StoredResponse { response, conversation };
+        let stored = StoredResponse { client, response, conversation };
         if stored.bytes() > self.bytes_max || self.responses_max == 0 {
             return;
         }
@@ -88,11 +91,13 @@ impl ResponseStore {
     ///
     /// # Errors
     /// A 404.
-    pub fn remove(&self, id: &str) -> Result<(), ApiError> {
-        match self.kept().remove(id) {
-            true => Ok(()),
-            false => Err(ApiError::new(ErrorCode::ResponseNotFound, unknown(id))),
+    pub fn remove(&self, client: ClientId, id: &str) -> Result<(), ApiError> {
+        let mut kept = self.kept();
+        if kept.of(client, id).is_none() {
+            return Err(ApiError::new(ErrorCode::ResponseNotFound, unknown(id)));
         }
+        kept.remove(id);
+        Ok(())
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -102,12 +107,14 @@ impl ResponseStore {
 }
 
 impl Kept {
-    /// Whether it was there.
-    fn remove(&mut self, id: &str) -> bool {
-        let Some(gone) = self.responses.remove(id) else { return false };
+    fn of(&self, client: ClientId, id: &str) -> Option<&StoredResponse> {
+        self.responses.get(id).filter(|stored| stored.client == client)
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Some(gone) = self.responses.remove(id) else { return };
         self.bytes -= gone.bytes();
         self.order.retain(|kept| kept != id);
-        true
     }
 }
 
@@ -121,14 +128,26 @@ mod tests {
 
     use super::*;
 
+    const CLIENT: ClientId = ClientId(1);
+
+    #[test]
+    fn one_clients_responses_are_nobody_elses() {
+        let (store, other) = (ResponseStore::new(2, 1 << 20), ClientId(2));
+        store.insert(CLIENT, "id".to_owned(), "{}".to_owned(), &[]);
+        assert!(store.response(other, "id").is_err() && store.conversation(other, "id").is_err());
+        assert!(store.remove(other, "id").is_err());
+        assert_eq!(store.response(CLIENT, "id").unwrap(), "{}");
+        store.remove(CLIENT, "id").unwrap();
+    }
+
     #[test]
     fn a_conversation_that_nests_too_deep_to_be_read_again_is_not_found() {
         let store = ResponseStore::new(2, 1 << 20);
         for (depth, is_found) in [(100, true), (200, false)] {
             let arguments = (0..depth).fold(json!({}), |inner, _| json!({"a": inner}));
-            store.insert("id".to_owned(), "{}".to_owned(), &[json!({"arguments": arguments})]);
-            assert_eq!(store.conversation("id").is_ok(), is_found, "{depth}");
-            store.remove("id").unwrap();
+            store.insert(CLIENT, "id".to_owned(), "{}".to_owned(), &[json!({"arguments": arguments})]);
+            assert_eq!(store.conversation(CLIENT, "id").is_ok(), is_found, "{depth}");
+            store.remove(CLIENT, "id").unwrap();
         }
     }
 
@@ -139,22 +158,22 @@ mod tests {
         let bytes = serde_json::to_string(&message("a")).unwrap().len() + response().len();
         let store = ResponseStore::new(2, 3 * bytes);
         for id in ["1", "2", "3"] {
-            store.insert(id.to_owned(), response(), &message("a"));
+            store.insert(CLIENT, id.to_owned(), response(), &message("a"));
         }
-        let error = store.conversation("1").unwrap_err();
+        let error = store.conversation(CLIENT, "1").unwrap_err();
         assert_eq!(
             (error.code, error.param.as_deref()),
             (ErrorCode::PreviousResponseNotFound, Some("previous_response_id"))
         );
-        assert_eq!(store.response("1").unwrap_err().code, ErrorCode::ResponseNotFound);
-        assert_eq!(store.conversation("2").unwrap(), message("a"));
-        store.insert("4".to_owned(), response(), &message(&"b".repeat(bytes + 2)));
-        assert!(store.conversation("2").is_err());
-        assert!(store.conversation("3").is_err(), "two responses take more than the bytes");
-        store.insert("5".to_owned(), response(), &message(&"c".repeat(3 * bytes)));
-        assert!(store.conversation("5").is_err() && store.conversation("4").is_ok());
-        store.remove("4").unwrap();
-        assert!(store.response("4").is_err() && store.remove("4").is_err());
+        assert_eq!(store.response(CLIENT, "1").unwrap_err().code, ErrorCode::ResponseNotFound);
+        assert_eq!(store.conversation(CLIENT, "2").unwrap(), message("a"));
+        store.insert(CLIENT, "4".to_owned(), response(), &message(&"b".repeat(bytes + 2)));
+        assert!(store.conversation(CLIENT, "2").is_err());
+        assert!(store.conversation(CLIENT, "3").is_err(), "two responses take more than the bytes");
+        store.insert(CLIENT, "5".to_owned(), response(), &message(&"c".repeat(3 * bytes)));
+        assert!(store.conversation(CLIENT, "5").is_err() && store.conversation(CLIENT, "4").is_ok());
+        store.remove(CLIENT, "4").unwrap();
+        assert!(store.response(CLIENT, "4").is_err() && store.remove(CLIENT, "4").is_err());
         let kept = store.kept();
         assert_eq!((kept.bytes, kept.order.len()), (0, 0));
     }

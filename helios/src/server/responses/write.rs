@@ -9,6 +9,7 @@ use super::super::generate::Running;
 use super::super::logprobs;
 use super::super::service::Service;
 use super::super::sse::{AnswerFormat, Frames};
+use super::History;
 use super::resource::{Resource, Status};
 use super::tools::ToolNames;
 use crate::parse::OutputEvent;
@@ -18,7 +19,7 @@ pub(super) struct ResponseFormat {
     base: String,
     resource: Resource,
     names: ToolNames,
-    history: Option<Vec<Value>>,
+    history: Option<History>,
     /// Finished items.
     output: Vec<Value>,
     open: Option<OpenItem>,
@@ -45,7 +46,7 @@ enum ItemKind {
 }
 
 impl ResponseFormat {
-    pub fn new(base: String, resource: Resource, names: ToolNames, history: Option<Vec<Value>>) -> Self {
+    pub fn new(base: String, resource: Resource, names: ToolNames, history: Option<History>) -> Self {
         Self {
             base,
             resource,
@@ -82,8 +83,8 @@ impl ResponseFormat {
     /// Keeps the response, and the conversation for one that continues it.
     fn keep(&mut self, service: &Service, response: &Value) {
         if let Some(mut history) = self.history.take() {
-            history.push(std::mem::take(&mut self.turn).message());
-            service.responses.insert(self.id(), response.to_string(), &history);
+            history.messages.push(std::mem::take(&mut self.turn).message());
+            service.responses.insert(history.client, self.id(), response.to_string(), &history.messages);
         }
     }
 

@@ -82,7 +82,7 @@ def sources(into: Path, package: str) -> Path:
     pattern = f"{package.replace('-', '_')}-*"
     archives = sorted(into.glob(f"{pattern}.tar.gz"))
     if not archives:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
+        pip = [environment(into) / "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
         subprocess.run([*pip, "--dest", into, package], check=True)
         archives = sorted(into.glob(f"{pattern}.tar.gz"))
     folder = into / archives[-1].name.removesuffix(".tar.gz")
@@ -97,8 +97,8 @@ def environment(into: Path, *packages: str | Path) -> Path:
     environment_path = into / "environment"
     if not (environment_path / "bin").is_dir():
         subprocess.run([sys.executable, "-m", "venv", environment_path], check=True)
-    pip = environment_path / "bin" / "pip"
-    subprocess.run([pip, "install", "--quiet", *packages], check=True)
+    if packages:
+        subprocess.run([environment_path / "bin" / "pip", "install", "--quiet", *packages], check=True)
     return environment_path / "bin"
 
 

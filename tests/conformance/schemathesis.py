@@ -21,7 +21,8 @@ def main() -> int:
     bin_folder = environment(where.into, "schemathesis")
     results = where.into / "results.xml"
     results.unlink(missing_ok=True)
-    command = [bin_folder / "st", "run", ROOT / "docs" / "openapi.json", "--checks", _CHECKS, "--workers", "4"]
+    # With more workers, CPython 3.11's parser mixes up the depths of threads that parse at one time and gives up.
+    command = [bin_folder / "st", "run", ROOT / "docs" / "openapi.json", "--checks", _CHECKS, "--workers", "1"]
     command += ["--max-examples", _EXAMPLES, "--phases", "examples,coverage,fuzzing", "--seed", "1"]
     # Generated requests ask for as many tokens as the context holds; what matters here is said after a few seconds.
     command += ["--request-timeout", "60", "--report", "junit", "--report-junit-path", results, "--continue-on-failure"]

@@ -36,11 +36,11 @@ class Device(Protocol):
     def start(self) -> None:
         """Make the operators ready, before anything is placed. Raises `PreparationError` where they cannot be."""
 
-    def compile(self, trunk: nn.Module, *, hidden: int) -> TrunkCall:
-        """The trunk as a function of any planned row count. Its weights and pages are in storage."""
+    def compile(self, trunk: nn.Module, *, hidden: int, rows: Sequence[int]) -> TrunkCall:
+        """The trunk as a function of these counts of rows. Its weights and pages are in storage."""
 
-    def tune(self, plans: Sequence[ProgramPlan]) -> None:
-        """Select among candidates by measuring."""
+    def tune(self, plans: Sequence[ProgramPlan], *, model_fingerprint: str) -> None:
+        """Select among candidates by measuring, or by what was measured for this model before."""
 
     def capture(self, plan: ProgramPlan) -> Recording:
         """Record a program with what was selected."""

@@ -40,33 +40,45 @@ def vocabulary(
     return activation_first(hidden, (weight, logits, records.to(lanes.device), *rest))
 
 
-def attention(
-    query: torch.Tensor,
+def attention(query: torch.Tensor, *rest: Any) -> Callable[[], Trial]:
+    """query bf16[T, Hq, D], then rows, pages, key-value heads and what belongs to the layer."""
+    rows, (key_value_heads, page_stride, *layer) = rest[:4], rest[4:]
+    live = live_rows(*rows, page_stride=page_stride, context_tokens=layer[-1])
+    return activation_first(query, (*live, key_value_heads, page_stride, *layer))
+
+
+def rotary_attention(qkv: torch.Tensor, *rest: Any) -> Callable[[], Trial]:
+    """Joined q, k and v, angles, then rows, pages, heads and what belongs to the layer. It writes to the pages."""
+    angles, rows, (heads, key_value_heads, page_stride, *layer) = rest[:2], rest[2:6], rest[6:]
+    live = live_rows(*rows, page_stride=page_stride, context_tokens=layer[-1])
+    angles = tuple(torch.ones_like(angle) for angle in angles)
+    return activation_first(qkv, (*angles, *live, heads, key_value_heads, page_stride, *layer))
+
+
+def live_rows(
     token_slots: torch.Tensor,
     positions: torch.Tensor,
     page_table: torch.Tensor,
     pages: torch.Tensor,
-    key_value_heads: int,
+    *,
     page_stride: int,
-    *rest: Any,
-) -> Callable[[], Trial]:
-    """Decoded rows of as many slots, each with a history; or a chunk of one slot's prompt.
+    context_tokens: int,
+) -> tuple[torch.Tensor, ...]:
+    """Slots, positions, a page table and the pages: decoded rows of as many slots, or a chunk of one slot's prompt.
 
     Logical pages share physical ones, so that histories need no memory.
     """
-    count, slots, device = query.shape[0], page_table.shape[0], query.device
-    context_tokens = rest[-1]
+    count, slots, device = token_slots.numel(), page_table.shape[0], token_slots.device
     decodes = count <= slots
     first = min(HISTORY_TOKENS, context_tokens) - 1 if decodes else 0
     row = torch.arange(count, device=device)
     table = torch.arange(page_table.numel(), device=device, dtype=torch.int32) % (pages.numel() // page_stride)
-    operands = (
+    return (
         row if decodes else torch.zeros_like(row),
         torch.full_like(row, first) if decodes else row.clamp(max=context_tokens - 1),
         table.view_as(page_table),
         pages,
     )
-    return activation_first(query, (*operands, key_value_heads, page_stride, *rest))
 
 
 def activation_first(like: torch.Tensor, rest: tuple[Any, ...]) -> Callable[[], Trial]:
@@ -83,7 +95,11 @@ def activation_first(like: torch.Tensor, rest: tuple[Any, ...]) -> Callable[[], 
 
 
 Fixture = Callable[..., Callable[[], Trial]]
-_FIXTURES: dict[str, Fixture] = {"vocabulary": vocabulary, "attention": attention}
+_FIXTURES: dict[str, Fixture] = {
+    "vocabulary": vocabulary,
+    "attention": attention,
+    "rotary_attention": rotary_attention,
+}
 
 
 def fixture_of(name: str) -> Fixture:

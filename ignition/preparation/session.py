@@ -143,12 +143,13 @@ class RecordedPreparationSession:
 
     def compile(self) -> None:
         """Compile the trunk and plan the programs."""
-        trunk = self.device.compile(self.model.trunk, hidden=self.model.geometry.hidden)
+        rows = [*self.capacities.prefill, *decode_capacities(self.capacities.requests_max)]
+        trunk = self.device.compile(self.model.trunk, hidden=self.model.geometry.hidden, rows=rows)
         self.plans = plan_programs(self.state, trunk, self.model.vocabulary, prefill_capacities=self.capacities.prefill)
 
     def tune(self) -> None:
         """Select among candidates by measuring each at every capacity."""
-        self.device.tune(self.plans)
+        self.device.tune(self.plans, model_fingerprint=self.model.fingerprint)
 
     def capture(self) -> None:
         """Record every program and measure its cost."""

@@ -87,6 +87,17 @@ class Region:
         self.tensors[name] = tensor
         return tensor
 
+    def joined(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """One tensor over placed ones that lie one after another, joined along their first dimension; else None."""
+        first = tensors[0]
+        end = first.data_ptr()
+        for tensor in tensors:
+            if tensor.data_ptr() != end or tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
+                return None
+            end += tensor.nbytes
+        shape = (sum(tensor.shape[0] for tensor in tensors), *first.shape[1:])
+        return self.memory.view(first.data_ptr() - self.address, shape, first.dtype)
+
     def reserve(self, size_bytes: int) -> None:
         """Count the first `size_bytes` as used, for a region whose content another owner lays out."""
         if size_bytes > self.reserved_bytes:

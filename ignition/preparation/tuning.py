@@ -58,11 +58,14 @@ class TuningSession:
         """What was selected; while nothing is, the default, and the question is declared."""
         if query in self._selections:
             return self._selections[query].candidate
+        offered = tunable.candidates(query)
+        if len(offered) == 1:
+            return offered[0]
         if self._frozen:
             raise PreparationError(f"{query} was not declared; programs have to ask the same whenever they run")
         if query not in self._requests:
             self._requests[query] = Request(tunable, query, fixture_of(tunable.name)(*arguments))
-        return tunable.candidates(query)[0]
+        return offered[0]
 
     def declare(self, functions: Sequence[Callable[[], object]]) -> None:
         """Run functions once each by default candidates, and note what they ask."""

@@ -122,6 +122,16 @@ def test_an_undeclared_question_is_refused_after_freezing(tmp_path):
         recipe.program(2)()
 
 
+def test_an_operator_with_one_way_to_run_is_not_raced(tmp_path):
+    recipe = Recipe()
+    recipe.scale = replace(recipe.scale, candidates=lambda query: [{"block": 1}])
+    session, bench = tuned(recipe, tmp_path, recipe.program(8))
+    assert bench.events == [("reserve", 0), ("release",)]
+    with candidates.choosing(session):
+        recipe.program(2)()
+    assert recipe.ran == [(1, 8), (1, 2)]
+
+
 def test_a_warm_session_measures_nothing(tmp_path):
     recipe = Recipe()
     tuned(recipe, tmp_path, recipe.program(1, 8))

@@ -14,12 +14,10 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.output_code import CompiledFxGraph
 
+from ignition.devices.example import EXAMPLE_TOKENS, Example
 from ignition.devices.host.inductor import KernelCollector, collecting, wrapper_call
 from ignition.errors import PreparationError
 from ignition.kernels.host.build import IsaTier
-
-EXAMPLE_TOKENS = 512
-"""The count that Inductor's cost model assumes: kernels are shaped for prefill."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class CompiledTrunk:
 def compile_trunk(trunk: nn.Module, *, hidden: int, tier: IsaTier) -> CompiledTrunk:
     """Trace and compile the trunk; nothing runs. Raises `PreparationError` where the forward is not one graph."""
     collector = KernelCollector()
-    example = Example.of(EXAMPLE_TOKENS, hidden)
+    example = Example.of(EXAMPLE_TOKENS, hidden, device="cpu")
     graphs: list[CompiledFxGraph] = []
     inputs: list[tuple[torch.Tensor | str, ...]] = []
 
@@ -68,39 +66,3 @@ def compile_trunk(trunk: nn.Module, *, hidden: int, tier: IsaTier) -> CompiledTr
     if len(graphs) != 1 or len(inputs) != 1:
         raise PreparationError(f"the model's forward compiled into {len(graphs)} graphs; it has to be one")
     return CompiledTrunk(wrapper_call(graphs[0]), inputs[0], collector)
-
-
-@dataclass(frozen=True)
-class Example:
-    """Inputs for tracing, and which of a graph's inputs is which of them."""
-
-    tokens: torch.Tensor
-    positions: torch.Tensor
-    token_slots: torch.Tensor
-    hidden: torch.Tensor
-
-    @classmethod
-    def of(cls, count: int, width: int) -> "Example":
-        """Inputs whose count of tokens is symbolic."""
-        tokens = torch.zeros((1, count), dtype=torch.int64)
-        positions = torch.arange(count)[None]
-        token_slots = torch.zeros(count, dtype=torch.int64)
-        torch._dynamo.mark_dynamic(tokens, 1)
-        torch._dynamo.mark_dynamic(positions, 1)
-        torch._dynamo.mark_dynamic(token_slots, 0)
-        return cls(tokens, positions, token_slots, torch.zeros((1, count, width), dtype=torch.bfloat16))
-
-    @property
-    def arguments(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What the trunk is called with."""
-        return (self.tokens, self.positions, self.token_slots)
-
-    def name(self, argument: torch.Tensor | int) -> torch.Tensor | str:
-        """The name of an input that a call gives; any other is the model's own tensor."""
-        if isinstance(argument, int):
-            assert argument == self.tokens.shape[1], f"the graph takes the integer {argument}, which is no count"
-            return "count"
-        for name in ("tokens", "positions", "token_slots"):
-            if argument.data_ptr() == getattr(self, name).data_ptr():
-                return name
-        return argument

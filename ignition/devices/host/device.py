@@ -44,15 +44,15 @@ class HostDevice:
         """Build the operators."""
         entries.library()
 
-    def compile(self, trunk: nn.Module, *, hidden: int) -> TrunkCall:
-        """Compile the trunk over a symbolic count of rows, and build the core's module."""
+    def compile(self, trunk: nn.Module, *, hidden: int, rows: Sequence[int]) -> TrunkCall:
+        """Compile the trunk over a symbolic count, whatever the rows, and build the core's module."""
         self.trunk = compile_trunk(trunk, hidden=hidden, tier=self.builder.tier)
         self.module = build_module(self.trunk.kernels.kernels, self.builder)
         entries.use(self.module)
         return self.trunk
 
-    def tune(self, plans: Sequence[ProgramPlan]) -> None:
-        """Measure each kernel with a team and without, at every capacity."""
+    def tune(self, plans: Sequence[ProgramPlan], *, model_fingerprint: str) -> None:
+        """Measure each kernel with a team and without, at every capacity. It takes a second, so nothing is kept."""
         self.tuner = VariantTuner(self.trunk.kernels)
         for plan in plans:
             self.tuner.measure(self.recorder, plan)

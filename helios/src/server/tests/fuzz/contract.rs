@@ -46,7 +46,9 @@ impl PathContract {
     fn read(document: &Value, path: &str) -> Self {
         let responses = &document["paths"][path]["post"]["responses"];
         let content = &responses["200"]["content"];
-        let event = content["text/event-stream"].get("x-event-schema");
+        let data = &content["text/event-stream"]["itemSchema"]["properties"]["data"];
+        let alternatives = data["anyOf"].as_array().into_iter().flatten();
+        let event = std::iter::once(data).chain(alternatives).find_map(|data| data.get("contentSchema"));
         let error = responses["default"]["$ref"].as_str().unwrap().strip_prefix('#').unwrap();
         Self {
             whole: validator(document, &content["application/json"]["schema"]),

@@ -25,8 +25,8 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
     let api_keys = options.api_keys()?;
     let mut clock = StartClock::start();
     let LoadedCore { contract, assets, executor, digest, memory } =
-        load(&options.core, &MemoryOptions { limit_bytes: options.memory })?;
-    clock.lap("core");
+        load(&options.core, &MemoryOptions { limit_bytes: options.memory }, &mut |step| clock.lap(step))?;
+    clock.moved("upload", memory.weights_bytes);
     let text = TextFrontend::new(&contract, &assets)?;
     clock.lap("text");
     let clients = u32::try_from(api_keys.len()).unwrap_or(u32::MAX).max(1);
@@ -43,7 +43,7 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
         tiers: tiers.unwrap_or_default(),
         core: digest,
     };
-    let worker = Worker::start(&contract, worker_options, Box::new(executor), receiver)?;
+    let worker = Worker::start(&contract, worker_options, executor, receiver)?;
     clock.lap("engine");
     let zero_temperature = match options.zero_temperature {
         cli::ZeroTemperature::Reject => ZeroTemperature::Reject,
@@ -102,7 +102,14 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 struct StartClock {
     started: Instant,
     last: Instant,
-    laps: Vec<(&'static str, Duration)>,
+    laps: Vec<Lap>,
+}
+
+struct Lap {
+    name: &'static str,
+    time: Duration,
+    /// What was moved in that time, where the step moves anything.
+    moved_bytes: Option<u64>,
 }
 
 impl StartClock {
@@ -113,13 +120,30 @@ impl StartClock {
     }
 
     fn lap(&mut self, name: &'static str) {
-        self.laps.push((name, self.last.elapsed()));
+        self.laps.push(Lap { name, time: self.last.elapsed(), moved_bytes: None });
         self.last = self.started + self.started.elapsed();
     }
 
+    /// Says how much the step `name`, if there was one, moved.
+    fn moved(&mut self, name: &str, bytes: u64) {
+        for lap in self.laps.iter_mut().filter(|lap| lap.name == name) {
+            lap.moved_bytes = Some(bytes);
+        }
+    }
+
     fn summary(&self) -> String {
-        let laps: Vec<String> =
-            self.laps.iter().map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64())).collect();
+        let laps: Vec<String> = self.laps.iter().map(Lap::to_string).collect();
         format!("ready after {:.3} s ({})", self.started.elapsed().as_secs_f64(), laps.join(", "))
+    }
+}
+
+impl std::fmt::Display for Lap {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.time.as_secs_f64();
+        write!(formatter, "{} {seconds:.3} s", self.name)?;
+        match self.moved_bytes {
+            Some(bytes) => write!(formatter, " at {:.1} GB/s", bytes as f64 / seconds / 1e9),
+            None => Ok(()),
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use helios::core::contract::BoundContract;
-use helios::device::host::{Backing, HostExecutor};
-use helios::device::{BufferId, DeviceError, Executor, ProgramId};
-use helios::memory::open_for_this_machine;
+use helios::device::{Backing, BufferId, DeviceError, Inspect, ProgramId};
+use helios::memory::PlacedCore;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -22,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Core {
     contract: BoundContract,
     backing: Backing,
-    executor: Mutex<Option<HostExecutor>>,
+    executor: Mutex<Option<Box<dyn Inspect>>>,
 }
 
 /// An element of one of the contract's lists, by its index or its name.
@@ -38,15 +37,16 @@ impl Core {
     #[pyo3(signature = (path, *, rows=None, pages=None))]
     fn new(py: Python<'_>, path: PathBuf, rows: Option<u32>, pages: Option<u32>) -> PyResult<Self> {
         py.detach(|| {
-            let core = open_for_this_machine(&path).map_err(raise)?;
-            let base_rows = core.contract.state.base_rows(core.contract.limits.requests_max);
-            let all = backing_of_all_slots(&core.contract);
+            let placed = PlacedCore::open(&path, &mut |_| ()).map_err(raise)?;
+            let contract = &placed.core.contract;
+            let base_rows = contract.state.base_rows(contract.limits.requests_max);
+            let all = backing_of_all_slots(contract);
             let backing = Backing { rows: rows.unwrap_or(all.rows), pages: pages.unwrap_or(all.pages) };
             if backing.rows < base_rows || backing.pages == 0 {
                 let reason = format!("the core needs {base_rows} rows and one page at least");
                 return Err(HeliopauseError::new_err(reason));
             }
-            let executor = HostExecutor::new(&core, backing).map_err(raise)?;
+            let (core, executor) = placed.back(backing).map_err(raise)?;
             Ok(Self { contract: core.contract, backing, executor: Mutex::new(Some(executor)) })
         })
     }
@@ -167,12 +167,12 @@ impl Core {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        action: impl FnOnce(&mut HostExecutor) -> Result<T, DeviceError> + Send,
+        action: impl FnOnce(&mut dyn Inspect) -> Result<T, DeviceError> + Send,
     ) -> PyResult<T> {
         py.detach(|| {
             let mut executor = self.executor.lock().expect("no holder of the lock panics");
             let executor = executor.as_mut().ok_or_else(|| HeliopauseError::new_err("the core is closed"))?;
-            action(executor).map_err(raise)
+            action(&mut **executor).map_err(raise)
         })
     }
 
@@ -182,7 +182,7 @@ impl Core {
         py: Python<'py>,
         nbytes: u64,
         whole: u64,
-        read: impl FnOnce(&mut HostExecutor, &mut [u8]) -> Result<(), DeviceError> + Send,
+        read: impl FnOnce(&mut dyn Inspect, &mut [u8]) -> Result<(), DeviceError> + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let length = usize::try_from(nbytes).ok().filter(|_| nbytes <= whole);
         let length = length.ok_or_else(|| {

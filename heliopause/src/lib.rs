@@ -1,11 +1,12 @@
 //! Heliopause: what Ignition needs of Helios while it prepares a core.
 //!
-//! It hands Python memory at a core's fixed addresses, and loads and runs finished cores with Helios' own loader. It owns
-//! no format and no policy: whatever it does is a call into Helios. The classes are described for Python in
-//! `flare_heliopause.pyi`.
+//! It hands Python memory at a core's fixed addresses, reads what was captured on a CUDA device, and loads and runs finished
+//! cores with Helios' own loader. It owns no format and no policy: whatever it does is a call into Helios. The classes are
+//! described for Python in `flare_heliopause.pyi`.
 
 mod arena;
 mod core;
+mod cuda;
 mod error;
 
 #[pyo3::pymodule(gil_used = true)]
@@ -17,6 +18,8 @@ mod flare_heliopause {
     use super::arena::Arena;
     #[pymodule_export]
     use super::core::Core;
+    #[pymodule_export]
+    use super::cuda::{CapturedGraph, CudaArena, CudaDevice, CudaPool, CudaView, ModuleRecorder, read_graph};
     #[pymodule_export]
     use super::error::HeliopauseError;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use helios::core::proto::ValueSource;
-use helios::device::{DeviceError, Executor, ProgramId};
+use helios::device::{DeviceError, ProgramId};
 use helios::memory::{MemoryOptions, load};
 
 #[path = "cores/support.rs"]
@@ -45,7 +45,7 @@ static ALLOCATOR: Counting = Counting;
 fn steps_allocate_nothing() {
     let folder = tempfile::tempdir().unwrap();
     support::TinyCore::new().write(folder.path());
-    let mut core = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
+    let mut core = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap();
     let prompt = core.contract.buffer(ValueSource::AdmissionPrompt).unwrap();
     let completion = core.contract.buffer(ValueSource::Completion).unwrap();
     let sum = core.contract.programs.iter().position(|program| program.name == "decode.2").unwrap();

@@ -70,19 +70,23 @@ def write_core(folder: Path, pb: ModuleType) -> None:
     source, image = folder / "kernels.c", folder / "kernels.so"
     source.write_text(KERNELS)
     subprocess.run(["cc", "-O1", "-fPIC", "-shared", "-o", image, source], check=True)
-    contract = build_contract(pb).SerializeToString()
-    digested = [("contract", contract), ("module.0", image.read_bytes())]
+    write_file(folder, build_contract(pb).SerializeToString(), [image.read_bytes()], WEIGHTS)
+
+
+def write_file(folder: Path, contract: bytes, images: list[bytes], weights: bytes) -> None:
+    """Writes a core's file of these parts into `folder`."""
+    digested = [("contract", contract), *((f"module.{index}", image) for index, image in enumerate(images))]
     digested += [("frontend.tokenizer", b"{}"), ("frontend.template", b"{{ messages }}")]
     digest = hashlib.sha256(b"".join(data for _, data in digested)).hexdigest()
 
     header: dict[str, Any] = {"__metadata__": {"format": "flare-core", "abi": "1", "digest": digest}}
-    payload = b""
-    for name, data in [("storage.weights", WEIGHTS), *digested]:
-        span = [len(payload), len(payload) + len(data)]
-        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": span}
-        payload += data
+    parts, end = [("storage.weights", weights), *digested], 0
+    for name, data in parts:
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [end, end + len(data)]}
+        end += len(data)
     text = json.dumps(header).encode()
     text = text.ljust(-(-(8 + len(text)) // 4096) * 4096 - 8)
+    payload = b"".join(data for _, data in parts)
     (folder / "rank-0.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + payload)
 
 

@@ -6,11 +6,21 @@
 #[cfg(test)]
 pub(crate) mod allocations;
 mod copier;
+pub mod cuda;
 pub mod host;
 
 use std::time::Duration;
 
+use crate::core::contract::BoundContract;
+
 pub use copier::{Copier, Placement};
+
+/// Uploads and launches that may be in flight at one time.
+pub const COMMANDS_MAX: u32 = 256;
+
+/// Room for the uploads of a few steps in flight, each of which may fill every buffer that is written before a launch.
+const STAGED_STEPS: u64 = 4;
+const STAGING_BYTES_MIN: u64 = 1 << 20;
 
 /// Index of a buffer in the contract's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +33,14 @@ pub struct ProgramId(pub u32);
 /// A point in the submission order; fences compare by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence(pub u64);
+
+/// How much of the elastic regions is backed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// Null row, live rows and snapshot rows.
+    pub rows: u32,
+    pub pages: u32,
+}
 
 /// Executes one core's programs.
 ///
@@ -57,6 +75,30 @@ pub trait Executor: Send {
     }
 }
 
+/// An executor whose regions can be looked at and written to, for whoever examines a core rather than serve it.
+pub trait Inspect: Executor {
+    /// Blocks until everything submitted is complete.
+    fn drain(&mut self, timeout: Duration) -> Result<(), DeviceError>;
+
+    /// Reads `into.len()` bytes at `offset_bytes` of a region, by index, once everything submitted is complete.
+    fn read_region(
+        &mut self,
+        region: usize,
+        offset_bytes: u64,
+        into: &mut [u8],
+        timeout: Duration,
+    ) -> Result<(), DeviceError>;
+
+    /// Writes `bytes` at `offset_bytes` of a region, by index, once everything submitted is complete.
+    fn write_region(
+        &mut self,
+        region: usize,
+        offset_bytes: u64,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<(), DeviceError>;
+}
+
 /// Why a device could not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
@@ -85,6 +127,15 @@ pub enum DeviceError {
     /// A core's machine code could not be loaded.
     #[error("module `{module}` cannot be loaded: {reason}")]
     Module { module: String, reason: String },
+    /// A kernel of a core is not what its launches take it for.
+    #[error("kernel `{kernel}` {reason}")]
+    Kernel { kernel: String, reason: String },
+    /// A program's node could not be rebuilt.
+    #[error("node {node} of program `{program}` cannot be built: {reason}")]
+    Node { program: String, node: u32, reason: Box<DeviceError> },
+    /// There is no CUDA device, or no driver that can use it.
+    #[error("there is no CUDA device to use: {reason}")]
+    NoCuda { reason: String },
     /// The operating system or driver refused an operation.
     #[error("{operation} failed with {name} ({code}): {description}")]
     Driver { operation: String, code: i64, name: String, description: String },
@@ -94,4 +145,21 @@ pub enum DeviceError {
     /// The execution thread ended; nothing more can run.
     #[error("the execution thread has ended")]
     Stopped,
+}
+
+/// What an executor's staging ring takes.
+fn staging_bytes(contract: &BoundContract) -> usize {
+    let all: u64 =
+        contract.buffers.iter().filter(|buffer| buffer.source.is_uploaded()).map(|b| b.bytes).sum();
+    usize::try_from((all * STAGED_STEPS).max(STAGING_BYTES_MIN)).unwrap_or(usize::MAX)
+}
+
+/// An error of the standard library, with what was asked of it.
+fn io_error(operation: &str, error: &std::io::Error) -> DeviceError {
+    DeviceError::Driver {
+        operation: operation.to_owned(),
+        code: i64::from(error.raw_os_error().unwrap_or(0)),
+        name: format!("{:?}", error.kind()),
+        description: error.to_string(),
+    }
 }

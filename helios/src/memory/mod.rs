@@ -7,5 +7,5 @@ mod load;
 mod machine;
 mod sizing;
 
-pub use load::{LoadError, LoadedCore, MemoryOptions, load, open_for_this_machine};
+pub use load::{LoadError, LoadedCore, MemoryOptions, PlacedCore, load};
 pub use sizing::{Budget, MemoryError, MemoryPlan, plan};

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::core::contract::{BoundContract, RegionRole};
-use crate::device::host::Backing;
+use crate::device::{Backing, Placement};
 
 /// Snapshot rows for each request slot: the endpoints of a running conversation and of a few idle ones.
 const SNAPSHOTS_PER_REQUEST: u64 = 32;
@@ -19,6 +19,9 @@ const PAGES_MIN: u32 = 2;
 /// Left to the rest of the machine: one part in this many of what is available, and no less than the bytes below.
 const HEADROOM_SHARE: u64 = 10;
 const HEADROOM_BYTES_MIN: u64 = 512 << 20;
+/// Left free on a device of its own memory: for whatever else runs there, and for what the driver takes as it goes.
+const DEVICE_RESERVE_BYTES: u64 = 512 << 20;
+const DRIVER_MARGIN_BYTES: u64 = 64 << 20;
 
 /// Memory that a core may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +30,23 @@ pub enum Budget {
     Limit { bytes: u64 },
     /// What the machine has available, of which some is left to others.
     Machine { available_bytes: u64 },
+    /// What a device of its own memory has available, of which a reserve and the driver's margin are left.
+    Device { available_bytes: u64 },
 }
 
 impl Budget {
+    /// What the user allows of it. On the host the limit is the user's word alone: what is mapped there may be swapped or
+    /// shared. A device has no more than it has.
+    pub fn limited_to(self, limit_bytes: u64) -> Self {
+        match self {
+            Self::Limit { .. } | Self::Machine { .. } => Self::Limit { bytes: limit_bytes },
+            Self::Device { available_bytes } => {
+                let most = available_bytes.saturating_sub(DRIVER_MARGIN_BYTES);
+                Self::Limit { bytes: limit_bytes.min(most) }
+            }
+        }
+    }
+
     /// Bytes for the core, and bytes left to others.
     fn split(self) -> (u64, u64) {
         match self {
@@ -39,6 +56,10 @@ impl Budget {
                     (available_bytes / HEADROOM_SHARE).max(HEADROOM_BYTES_MIN).min(available_bytes);
                 (available_bytes - headroom, headroom)
             }
+            Self::Device { available_bytes } => {
+                let headroom = (DEVICE_RESERVE_BYTES + DRIVER_MARGIN_BYTES).min(available_bytes);
+                (available_bytes - headroom, headroom)
+            }
         }
     }
 }
@@ -46,7 +67,8 @@ impl Budget {
 /// What a core takes of a budget. Displays as a table for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Mapped from the core's file and shared with whoever maps it too.
+    /// Where the core lies. On the host, weights are the core's file itself, shared with whoever maps it too.
+    pub placement: Placement,
     pub weights_bytes: u64,
     pub io_bytes: u64,
     pub scratch_bytes: u64,
@@ -92,7 +114,11 @@ pub enum MemoryError {
 }
 
 /// Decides the number of rows and pages.
-pub fn plan(contract: &BoundContract, budget: Budget) -> Result<MemoryPlan, MemoryError> {
+pub fn plan(
+    contract: &BoundContract,
+    budget: Budget,
+    placement: Placement,
+) -> Result<MemoryPlan, MemoryError> {
     let state = &contract.state;
     let (usable_bytes, headroom_bytes) = budget.split();
     let role_bytes = |role| {
@@ -100,6 +126,7 @@ pub fn plan(contract: &BoundContract, budget: Budget) -> Result<MemoryPlan, Memo
         regions.map(|region| region.bytes).sum()
     };
     let mut plan = MemoryPlan {
+        placement,
         weights_bytes: role_bytes(RegionRole::Weights),
         io_bytes: role_bytes(RegionRole::Io),
         scratch_bytes: role_bytes(RegionRole::Scratch),
@@ -142,7 +169,12 @@ impl fmt::Display for MemoryPlan {
             writeln!(formatter, "{what:<15}{count:>8} x {each:>11} = {total:>11}  {note}")
         };
         let tokens = u64::from(self.pages) * u64::from(self.page_tokens);
-        line("weights", 1, self.weights_bytes, "mapped from the core's file")?;
+        let (weights, owner) = match self.placement {
+            Placement::Process => ("mapped from the core's file", "machine"),
+            Placement::Device => ("copied to the device", "device"),
+            Placement::Unified => ("copied to memory that device and machine share", "machine"),
+        };
+        line("weights", 1, self.weights_bytes, weights)?;
         line("io", 1, self.io_bytes, "")?;
         line("scratch", 1, self.scratch_bytes, "")?;
         line("live rows", self.base_rows, self.row_bytes, "")?;
@@ -150,7 +182,7 @@ impl fmt::Display for MemoryPlan {
         line("pages", self.pages, self.page_bytes, &format!("{tokens} tokens"))?;
         write!(formatter, "{:<38}= {:>11}", "total", Size(self.total_bytes()).to_string())?;
         if self.headroom_bytes > 0 {
-            write!(formatter, "  and {} left to the machine", Size(self.headroom_bytes))?;
+            write!(formatter, "  and {} left to the {owner}", Size(self.headroom_bytes))?;
         }
         Ok(())
     }

@@ -196,7 +196,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         core.write(folder.path());
         let options = MemoryOptions { limit_bytes: Some(64 << 20) };
-        if let Err(error) = load(folder.path(), &options) {
+        if let Err(error) = load(folder.path(), &options, &mut |_| ()) {
             assert!(!error.to_string().is_empty());
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use helios::core::{Core, CoreError, FILE_NAME, proto};
-use helios::memory::{LoadError, open_for_this_machine};
+use helios::memory::{LoadError, PlacedCore};
 
 use crate::support::TinyCore;
 
@@ -139,7 +139,7 @@ fn another_processor_is_refused_by_its_features() {
     core.contract.identity.as_mut().unwrap().device = Some(proto::identity::Device::Host(host));
     let folder = tempfile::tempdir().unwrap();
     core.write(folder.path());
-    let Err(LoadError::Core(error)) = open_for_this_machine(folder.path()) else { panic!("refused") };
+    let Err(LoadError::Core(error)) = PlacedCore::open(folder.path(), &mut |_| ()) else { panic!("refused") };
     assert!(error.to_string().contains("a processor with no_such_feature, which this one lacks"), "{error}");
 }
 

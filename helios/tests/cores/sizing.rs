@@ -2,6 +2,7 @@
 
 use helios::core::Core;
 use helios::core::contract::BoundContract;
+use helios::device::Placement;
 use helios::memory::{Budget, MemoryError, plan};
 
 use crate::support::TinyCore;
@@ -25,11 +26,11 @@ fn needed(contract: &BoundContract) -> u64 {
 fn a_budget_for_one_request_is_the_least() {
     let contract = contract();
     let bytes = needed(&contract);
-    let smallest = plan(&contract, Budget::Limit { bytes }).unwrap();
+    let smallest = plan(&contract, Budget::Limit { bytes }, Placement::Process).unwrap();
     assert_eq!((smallest.base_rows, smallest.snapshot_rows, smallest.pages), (3, 0, 2));
     assert_eq!(smallest.total_bytes(), bytes);
 
-    let error = plan(&contract, Budget::Limit { bytes: bytes - 1 }).unwrap_err();
+    let error = plan(&contract, Budget::Limit { bytes: bytes - 1 }, Placement::Process).unwrap_err();
     let MemoryError::TooSmall { needed_bytes, usable_bytes } = error else { panic!("{error}") };
     assert_eq!((needed_bytes, usable_bytes), (bytes, bytes - 1));
 }
@@ -38,7 +39,7 @@ fn a_budget_for_one_request_is_the_least() {
 fn snapshots_take_a_tenth_and_pages_the_rest() {
     let contract = contract();
     let bytes = needed(&contract) + 20 * PAGE;
-    let sized = plan(&contract, Budget::Limit { bytes }).unwrap();
+    let sized = plan(&contract, Budget::Limit { bytes }, Placement::Process).unwrap();
     let snapshots = bytes / 10 / ROW;
     assert!(snapshots > 0);
     assert_eq!(u64::from(sized.snapshot_rows), snapshots);
@@ -49,7 +50,7 @@ fn snapshots_take_a_tenth_and_pages_the_rest() {
 #[test]
 fn more_memory_than_the_cache_can_use_is_left_alone() {
     let contract = contract();
-    let sized = plan(&contract, Budget::Limit { bytes: 1 << 40 }).unwrap();
+    let sized = plan(&contract, Budget::Limit { bytes: 1 << 40 }, Placement::Process).unwrap();
     // Thirty-two snapshots and four contexts of four pages for each of two requests.
     assert_eq!((sized.snapshot_rows, sized.pages), (64, 32));
     assert_eq!((sized.backing().rows, sized.backing().pages), (67, 32));
@@ -58,17 +59,17 @@ fn more_memory_than_the_cache_can_use_is_left_alone() {
 #[test]
 fn the_machine_keeps_headroom() {
     let contract = contract();
-    let sized = plan(&contract, Budget::Machine { available_bytes: 100 << 30 }).unwrap();
+    let sized = plan(&contract, Budget::Machine { available_bytes: 100 << 30 }, Placement::Process).unwrap();
     assert_eq!(sized.headroom_bytes, 10 << 30);
-    let sized = plan(&contract, Budget::Machine { available_bytes: 600 << 20 }).unwrap();
+    let sized = plan(&contract, Budget::Machine { available_bytes: 600 << 20 }, Placement::Process).unwrap();
     assert_eq!(sized.headroom_bytes, 512 << 20);
-    let refused = plan(&contract, Budget::Machine { available_bytes: 100 << 20 });
+    let refused = plan(&contract, Budget::Machine { available_bytes: 100 << 20 }, Placement::Process);
     assert!(matches!(refused, Err(MemoryError::TooSmall { usable_bytes: 0, .. })));
 }
 
 #[test]
 fn the_table_is_for_a_person() {
-    let sized = plan(&contract(), Budget::Machine { available_bytes: 8 << 30 }).unwrap();
+    let sized = plan(&contract(), Budget::Machine { available_bytes: 8 << 30 }, Placement::Process).unwrap();
     let table = sized.to_string();
     let expected = "\
 weights               1 x     8.0 KiB =     8.0 KiB  mapped from the core's file

@@ -124,11 +124,11 @@ async fn serve_with(
 ) -> EngineStats {
     let has_files = |disk: &DiskOptions| std::fs::read_dir(&disk.folder).unwrap().next().is_some();
     let expects_listing = tiers.disk.as_ref().is_some_and(has_files);
-    let loaded = load(core, &MemoryOptions { limit_bytes: Some(64 << 20) }).unwrap();
+    let loaded = load(core, &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap();
     assert!(pages <= loaded.memory.backing().pages && snapshots <= loaded.memory.snapshot_rows);
     let (engine, receiver) = channel(EngineLimits::default());
     let options = WorkerOptions { pages, snapshots, tiers, core: loaded.digest };
-    let worker = Worker::start(&loaded.contract, options, Box::new(loaded.executor), receiver).unwrap();
+    let worker = Worker::start(&loaded.contract, options, loaded.executor, receiver).unwrap();
     if expects_listing {
         until(&engine, |stats| stats.tiers.disk.checkpoints > 0).await;
     }

@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::copier::{HostCopier, Strided};
-use super::io_error;
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::module::Module;
 use super::program::{HostProgram, Part};
@@ -14,21 +13,12 @@ use super::queue::{Queue, Target};
 use super::read_ahead::ReadAhead;
 use crate::core::contract::{BoundContract, Region, RegionBacking, StateLayout};
 use crate::core::{Core, CoreFile};
-use crate::device::{BufferId, Copier, DeviceError, Executor, Fence, ProgramId};
+use crate::device::{
+    Backing, BufferId, Copier, DeviceError, Executor, Fence, Inspect, ProgramId, io_error, staging_bytes,
+};
 
-/// Room for the uploads of a few steps in flight, each of which may fill every buffer that is written before a launch.
-const STAGED_STEPS: u64 = 4;
-const STAGING_BYTES_MIN: u64 = 1 << 20;
 /// Inductor's kernels keep tiles on the stack; this is what they had while they were captured.
 const STACK_BYTES: usize = 8 << 20;
-
-/// How much of the elastic regions is backed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backing {
-    /// Null row, live rows and snapshot rows.
-    pub rows: u32,
-    pub pages: u32,
-}
 
 /// Runs one core's programs on this machine's processors.
 ///
@@ -74,37 +64,6 @@ impl HostExecutor {
             backing,
             _read_ahead: read_ahead,
         })
-    }
-
-    /// Blocks until everything submitted is complete.
-    pub fn drain(&mut self, timeout: Duration) -> Result<(), DeviceError> {
-        self.queue.wait(self.queue.last_submitted(), timeout)
-    }
-
-    /// Reads `into.len()` bytes at `offset_bytes` of a region, by index, once everything submitted is complete.
-    pub fn read_region(
-        &mut self,
-        region: usize,
-        offset_bytes: u64,
-        into: &mut [u8],
-        timeout: Duration,
-    ) -> Result<(), DeviceError> {
-        self.drain(timeout)?;
-        // SAFETY: nothing is in flight, and `&mut self` keeps it so.
-        unsafe { self.memory.regions[region].read(offset_bytes, into) }
-    }
-
-    /// Writes `bytes` at `offset_bytes` of a region, by index, once everything submitted is complete.
-    pub fn write_region(
-        &mut self,
-        region: usize,
-        offset_bytes: u64,
-        bytes: &[u8],
-        timeout: Duration,
-    ) -> Result<(), DeviceError> {
-        self.drain(timeout)?;
-        // SAFETY: nothing is in flight, and `&mut self` keeps it so.
-        unsafe { self.memory.regions[region].write(offset_bytes, bytes) }
     }
 
     fn submit(&self, program: ProgramId, part: Part) -> Result<u64, DeviceError> {
@@ -164,6 +123,36 @@ impl Executor for HostExecutor {
         let pages = strided(state.pages_region, state.page_stride_bytes, backing.pages);
         let rows = strided(state.rows_region, state.row_stride_bytes, backing.rows);
         Ok(Box::new(HostCopier { pages, rows }))
+    }
+}
+
+impl Inspect for HostExecutor {
+    fn drain(&mut self, timeout: Duration) -> Result<(), DeviceError> {
+        self.queue.wait(self.queue.last_submitted(), timeout)
+    }
+
+    fn read_region(
+        &mut self,
+        region: usize,
+        offset_bytes: u64,
+        into: &mut [u8],
+        timeout: Duration,
+    ) -> Result<(), DeviceError> {
+        self.drain(timeout)?;
+        // SAFETY: nothing is in flight, and `&mut self` keeps it so.
+        unsafe { self.memory.regions[region].read(offset_bytes, into) }
+    }
+
+    fn write_region(
+        &mut self,
+        region: usize,
+        offset_bytes: u64,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<(), DeviceError> {
+        self.drain(timeout)?;
+        // SAFETY: nothing is in flight, and `&mut self` keeps it so.
+        unsafe { self.memory.regions[region].write(offset_bytes, bytes) }
     }
 }
 
@@ -242,12 +231,6 @@ fn storage(contract: &BoundContract, memory: &Memory) -> Vec<Arc<Mapping>> {
     let regions = contract.regions.iter().zip(&memory.regions);
     let storage = regions.filter(|(region, _)| region.backing == RegionBacking::Storage);
     storage.map(|(_, mapping)| Arc::clone(mapping)).collect()
-}
-
-fn staging_bytes(contract: &BoundContract) -> usize {
-    let all: u64 =
-        contract.buffers.iter().filter(|buffer| buffer.source.is_uploaded()).map(|b| b.bytes).sum();
-    usize::try_from((all * STAGED_STEPS).max(STAGING_BYTES_MIN)).unwrap_or(usize::MAX)
 }
 
 /// What the execution thread owns.

@@ -15,16 +15,4 @@ mod program;
 mod queue;
 mod read_ahead;
 
-pub use executor::{Backing, HostExecutor};
-
-use super::DeviceError;
-
-/// An error of the standard library, with what was asked of it.
-fn io_error(operation: &str, error: &std::io::Error) -> DeviceError {
-    DeviceError::Driver {
-        operation: operation.to_owned(),
-        code: i64::from(error.raw_os_error().unwrap_or(0)),
-        name: format!("{:?}", error.kind()),
-        description: error.to_string(),
-    }
-}
+pub use executor::HostExecutor;

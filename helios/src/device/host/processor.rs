@@ -5,7 +5,7 @@ use crate::device::DeviceError;
 /// The processor's features as /proc/cpuinfo spells them.
 pub fn features() -> Result<Vec<String>, DeviceError> {
     let text = std::fs::read_to_string("/proc/cpuinfo")
-        .map_err(|error| super::io_error("reading /proc/cpuinfo", &error))?;
+        .map_err(|error| crate::device::io_error("reading /proc/cpuinfo", &error))?;
     Ok(parse(&text))
 }
 

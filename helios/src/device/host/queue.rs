@@ -13,10 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::program::Part;
-use crate::device::{DeviceError, ProgramId};
-
-/// Uploads and launches that may wait for execution at one time.
-pub const COMMANDS_MAX: u32 = 256;
+use crate::device::{COMMANDS_MAX, DeviceError, ProgramId};
 
 /// About 20 µs: longer than the gap between pipelined steps, shorter than anyone would notice on an idle machine.
 const SPINS: u32 = 1000;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::io_error;
 use super::mapping::Mapping;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, io_error};
 
 const STEP_BYTES: u64 = 8 << 20;
 

@@ -1,0 +1,22 @@
+//! The CUDA device: a core's memory at its addresses on a GPU, and its programs as CUDA graphs.
+//!
+//! The driver is loaded at run time ([`driver`]), so the same binary serves on machines without one. [`place::CudaCore`] puts
+//! a core in place and [`executor::CudaExecutor`] runs it. Kernels are the core's machine code: they are trusted to touch
+//! nothing but the regions, as the digest that covers them is trusted.
+
+pub mod capture;
+pub mod context;
+mod copier;
+pub mod driver;
+mod executor;
+mod graph;
+mod memory;
+mod module;
+mod place;
+pub mod range;
+mod ring;
+mod storage;
+mod stream;
+
+pub use executor::CudaExecutor;
+pub use place::CudaCore;

@@ -85,7 +85,7 @@ class CudaArena:
     """
 
     def __new__(cls, address: int, nbytes: int) -> Self:
-        """Reserves `nbytes` at `address`, a multiple of 2 MiB, and 32 MiB at least. Nothing is backed yet.
+        """Reserves `nbytes` at `address`, a multiple of 2 MiB, and 1 GiB at least. Nothing is backed yet.
 
         Raises `HeliopauseError` when the range is taken.
         """
@@ -122,9 +122,9 @@ class CudaView:
 class CudaPool:
     """What torch allocates from an arena, which the pool keeps alive.
 
-    `torch.cuda.memory.CUDAPluggableAllocator(pool.library, pool.allocate_symbol, pool.free_symbol)` is an allocator for a
-    `torch.cuda.MemPool`. The arena is backed as it is used, also while a stream is captured. Memory that torch frees is
-    used again, lowest address first. At most 8 pools are open at a time.
+    `torch.cuda.memory.CUDAPluggableAllocator(pool.library, pool.allocate_symbol, pool.free_symbol)` is an allocator
+    for a `torch.cuda.MemPool`. The arena is backed as it is used, also while a stream is captured. Memory that torch
+    frees is used again, lowest address first. At most 8 pools are open at a time.
     """
 
     def __new__(cls, arena: CudaArena) -> Self:
@@ -189,9 +189,9 @@ class CapturedGraph:
 def read_graph(cuda_graph: int, recorder: ModuleRecorder) -> CapturedGraph:
     """Reads a `cudaGraph_t`, such as `torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`.
 
-    Raises `HeliopauseError`, with the node and its kind, for whatever a core cannot hold: nodes other than kernels, copies
-    within the device and fills; kernels whose module was not recorded or is not certain; device memory outside every
-    open arena, in a copy, a fill or a kernel's parameters.
+    Raises `HeliopauseError`, with the node and its kind, for whatever a core cannot hold: nodes other than kernels,
+    copies within the device and fills; kernels whose module was not recorded or is not certain; device memory outside
+    every open arena, in a copy, a fill or a kernel's parameters.
     """
 
 @final

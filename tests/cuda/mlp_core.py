@@ -1,6 +1,6 @@
 """A compiled stack of layers, captured as one CUDA graph and written as a core: what a real core is made of.
 
-Compiled by Inductor it has Triton kernels, matrix products of cuBLAS with clusters and programmatic launches, and copies.
+Inductor makes Triton kernels of it, copies, and matrix products of cuBLAS with clusters and programmatic launches.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ use crate::device::DeviceError;
 pub const ALIGNMENT_BYTES: u64 = 2 << 20;
 
 /// Smaller wishes are not granted: the driver places small reservations where it likes.
-const RESERVATION_BYTES_MIN: u64 = 32 << 20;
+const RESERVATION_BYTES_MIN: u64 = 1 << 30;
 
 /// Reserved device addresses, which nothing else of the process gets. The context is bound wherever this is used.
 #[derive(Debug)]
@@ -132,10 +132,6 @@ impl Drop for Range {
             report(check("cuMemUnmap", unsafe { sys::cuMemUnmap(start, piece as usize) }));
             start += piece;
         }
-        // SAFETY: the range was reserved with this length, and nothing in it is mapped any more.
-        report(check("cuMemAddressFree", unsafe {
-            sys::cuMemAddressFree(self.address, self.bytes as usize)
-        }));
     }
 }
 

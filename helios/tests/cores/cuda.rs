@@ -35,7 +35,7 @@ fn node(action: Action) -> proto::Node {
 }
 
 /// The tiny core, its programs made of two launches, a copy and a fill each.
-fn core() -> TinyCore {
+pub fn core() -> TinyCore {
     let mut core = TinyCore::new();
     let contract = &mut core.contract;
     contract.identity.as_mut().unwrap().device = Some(proto::identity::Device::Cuda(proto::CudaDevice {

@@ -184,6 +184,14 @@ proptest! {
     }
 
     #[test]
+    fn changed_cuda_contract_bytes_are_bound_or_refused(changes in prop::collection::vec(change(), 1..4)) {
+        let core = crate::cuda::core();
+        let mut contract = core.contract.encode_to_vec();
+        changes.iter().for_each(|change| change.apply(&mut contract));
+        open(&core.encode(&contract));
+    }
+
+    #[test]
     fn changed_numbers_are_loaded_or_refused(
         edits in prop::collection::vec((0..43usize, any::<usize>(), number()), 1..3),
     ) {

@@ -81,3 +81,30 @@ pages                32 x     8.0 KiB =   256.0 KiB  2048 tokens
 total                                 =   544.0 KiB  and 819.1 MiB left to the machine";
     assert_eq!(table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"), expected);
 }
+
+#[test]
+fn a_device_keeps_a_reserve_and_the_drivers_margin() {
+    let contract = contract();
+    let margin = 64 << 20;
+    let left = (512 << 20) + margin;
+    let available = |available_bytes| Budget::Device { available_bytes };
+    let needed = needed(&contract);
+    let sized = plan(&contract, available(needed + left), Placement::Device).unwrap();
+    assert_eq!((sized.headroom_bytes, sized.total_bytes(), sized.pages), (left, needed, 2));
+    assert!(plan(&contract, available(needed + left - 1), Placement::Device).is_err());
+    assert!(plan(&contract, available(100 << 20), Placement::Device).is_err());
+
+    // A user may give up the reserve, but not the margin.
+    let all = available(needed + margin).limited_to(1 << 40);
+    assert_eq!(plan(&contract, all, Placement::Device).unwrap().total_bytes(), needed);
+    let limited = available(1 << 40).limited_to(needed);
+    assert_eq!(plan(&contract, limited, Placement::Device).unwrap().total_bytes(), needed);
+    assert!(plan(&contract, available(needed + margin - 1).limited_to(1 << 40), Placement::Device).is_err());
+    assert_eq!(Budget::Machine { available_bytes: 1 }.limited_to(7), Budget::Limit { bytes: 7 });
+
+    let table = plan(&contract, available(8 << 30), Placement::Device).unwrap().to_string();
+    assert!(
+        table.contains("copied to the device") && table.contains("576.0 MiB left to the device"),
+        "{table}"
+    );
+}

@@ -1,8 +1,9 @@
 //! The CUDA executor: programs of one core on one stream, and what is copied before and after them.
 //!
-//! Uploads are copied into a pinned ring and from there by the stream, so they are ordered with the launches. Each launch
-//! records an event from a fixed pool; a fence is passed when its event is. Reads go over a stream of their own, so that
-//! they do not wait for launches that come later. After construction nothing here allocates.
+//! Uploads are copied into a pinned ring and from there by the stream, so they are ordered with the launches. A short upload of
+//! what the device holds already is left out: between two launches each copy costs microseconds, whatever its length.
+//! Each launch records an event from a fixed pool; a fence is passed when its event is. Reads go over a stream of their own,
+//! so that they do not wait for launches that come later. After construction nothing here allocates.
 #![expect(unsafe_code, reason = "copies and launches use device memory, which Rust cannot see")]
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::copier::{CudaCopier, Strided};
 use super::graph::Graph;
+use super::held::Held;
 use super::memory::Memory;
 use super::module::Kernels;
 use super::ring::InFlight;
@@ -33,6 +35,7 @@ pub struct CudaExecutor {
     _kernels: Kernels,
     staging: Pinned,
     in_flight: InFlight,
+    held: Held,
     events: Vec<Event>,
     reader: Reader,
     memory: Arc<Memory>,
@@ -47,6 +50,7 @@ pub(super) struct Parts {
     pub kernels: Kernels,
     pub memory: Memory,
     pub staging_bytes: usize,
+    pub held: Held,
     pub state: StateLayout,
     pub backing: Backing,
 }
@@ -54,12 +58,13 @@ pub(super) struct Parts {
 impl CudaExecutor {
     /// Takes over what was put in place. Everything that later steps need is made here.
     pub(super) fn new(parts: Parts) -> Result<Self, DeviceError> {
-        let Parts { stream, graphs, kernels, memory, staging_bytes, state, backing } = parts;
+        let Parts { stream, graphs, kernels, memory, staging_bytes, held, state, backing } = parts;
         let context = &memory.context;
         let events = (0..COMMANDS_MAX).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
         Ok(Self {
             staging: Pinned::new(context, staging_bytes)?,
             in_flight: InFlight::new(COMMANDS_MAX, staging_bytes as u64),
+            held,
             events,
             reader: Reader { stream: Stream::new(context)?, bounce: Pinned::new(context, BOUNCE_BYTES)? },
             stream,
@@ -145,7 +150,7 @@ impl CudaExecutor {
 impl Executor for CudaExecutor {
     fn upload(&mut self, buffer: BufferId, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let destination = self.memory.locate_in_buffer(buffer, offset_bytes, bytes.len())?;
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.held.is(buffer, offset_bytes, bytes) {
             return Ok(());
         }
         self.memory.context.bind()?;
@@ -156,6 +161,7 @@ impl Executor for CudaExecutor {
         // programs that use the destination before or after it.
         unsafe { self.stream.upload(destination, staged) }?;
         self.in_flight.submit();
+        self.held.becomes(buffer, offset_bytes, bytes);
         Ok(())
     }
 
@@ -229,6 +235,7 @@ impl Inspect for CudaExecutor {
     ) -> Result<(), DeviceError> {
         self.drain(timeout)?;
         let destination = self.memory.locate_writable(region, offset_bytes, bytes.len())?;
+        self.held.forget();
         self.reader.write(destination, bytes)
     }
 }

@@ -10,6 +10,7 @@ mod copier;
 pub mod driver;
 mod executor;
 mod graph;
+mod held;
 mod memory;
 mod module;
 mod place;

@@ -24,6 +24,8 @@ const CODE_SECTION: &[u8] = b".text.";
 #[derive(Debug)]
 pub struct Kernels {
     functions: Vec<sys::CUfunction>,
+    /// The sizes of each function's parameters.
+    parameter_bytes: Vec<Vec<usize>>,
     names: Vec<String>,
     _modules: Vec<Module>,
 }
@@ -52,9 +54,15 @@ impl Kernels {
             let module = kernel.module as usize;
             modules[module].function(&contract.modules[module].name, kernel)
         };
-        let functions = contract.kernels.iter().map(function).collect::<Result<_, _>>()?;
+        let functions: Vec<sys::CUfunction> =
+            contract.kernels.iter().map(function).collect::<Result<_, _>>()?;
+        let sizes = |&function| {
+            let layout = parameter_layout(function)?;
+            Ok(layout.into_iter().map(|(_, size)| size).collect())
+        };
+        let parameter_bytes = functions.iter().map(sizes).collect::<Result<_, DeviceError>>()?;
         let names = contract.kernels.iter().map(|kernel| kernel.symbol.clone()).collect();
-        Ok(Self { functions, names, _modules: modules })
+        Ok(Self { functions, parameter_bytes, names, _modules: modules })
     }
 
     pub(super) fn function(&self, kernel: u32) -> sys::CUfunction {
@@ -63,8 +71,7 @@ impl Kernels {
 
     /// Checks that a kernel takes parameters of exactly these sizes.
     pub(super) fn check_parameters(&self, kernel: u32, parameter_bytes: &[u32]) -> Result<(), DeviceError> {
-        let layout = parameter_layout(self.function(kernel))?;
-        let expected: Vec<usize> = layout.into_iter().map(|(_, size)| size).collect();
+        let expected = &self.parameter_bytes[kernel as usize];
         let given = parameter_bytes.iter().map(|&bytes| bytes as usize);
         if given.eq(expected.iter().copied()) {
             return Ok(());

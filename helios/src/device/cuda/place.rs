@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::executor::{CudaExecutor, Parts};
 use super::graph::Graph;
+use super::held::Held;
 use super::memory::Memory;
 use super::module::Kernels;
 use super::storage::{Transfer, upload};
@@ -56,6 +57,7 @@ impl CudaCore {
             kernels,
             memory,
             staging_bytes: staging_bytes(contract),
+            held: Held::new(&contract.buffers),
             state: contract.state.clone(),
             backing: Backing { rows: 0, pages: 0 },
         };

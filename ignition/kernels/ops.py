@@ -51,6 +51,27 @@ vocabulary = operator(
 )
 """logits f32[>= B, V] of hidden bf16[B, H] and a weight of [V, H], for lanes that are LIVE and sample; others stay."""
 
+# Fused forms, which a device's own pass puts in place of several operators; CUDA alone has them. A joined weight is one
+# tensor: the rows of q, then k, then v, or those of the gate, then up.
+
+norm_linear = operator(
+    "norm_linear(Tensor x, Tensor gain, float eps, Tensor weight, Tensor? bias, SymInt out_features) -> Tensor",
+    lambda x, gain, eps, weight, bias, out_features: x.new_empty((*x.shape[:-1], out_features)),
+)
+"""linear(RMSNorm(x)): the norm's gain is bf16[K], its result rounded before the projection."""
+
+norm_gated = operator(
+    "norm_gated(Tensor x, Tensor gain, float eps, Tensor weight, SymInt out_features) -> Tensor",
+    lambda x, gain, eps, weight, out_features: x.new_empty((*x.shape[:-1], out_features)),
+)
+"""silu(gate) * up of RMSNorm(x) and a weight of [2 N, K], rounded after each step."""
+
+linear_add = operator(
+    "linear_add(Tensor x, Tensor weight, Tensor? bias, Tensor residual, SymInt out_features) -> Tensor",
+    lambda x, weight, bias, residual, out_features: x.new_empty((*x.shape[:-1], out_features)),
+)
+"""residual + linear(x), the projection rounded before the sum."""
+
 # Attention over pages. page_table i32[C, pages a context takes]; token_slots and positions i64[T].
 
 kv_write = operator(
@@ -70,6 +91,17 @@ attention = operator(
 A row sees positions [max(0, position - window + 1), position]; window 0 is unbounded. No position reaches
 context_tokens.
 """
+
+rotary_attention = operator(
+    "rotary_attention(Tensor qkv, Tensor cosines, Tensor sines, Tensor token_slots, Tensor positions, "
+    "Tensor page_table, Tensor(a!) pages, SymInt heads, SymInt key_value_heads, SymInt page_stride, "
+    "SymInt key_offset, SymInt value_offset, float scale, SymInt window, SymInt context_tokens) -> Tensor",
+    lambda qkv, cosines, sines, token_slots, positions, page_table, pages, heads, key_value_heads, *_: qkv.new_empty(
+        (token_slots.shape[0], heads, qkv.shape[-1] // (heads + 2 * key_value_heads))
+    ),
+)
+"""A fused form: rotates q and k of joined q, k, v bf16[..., T, (Hq + 2 Hk) D] by angles bf16[..., T, D], then kv_write
+and attention."""
 
 # Token consumption: what a launch runs, and what it leaves consumed. A rejected lane changes nothing.
 

@@ -24,10 +24,13 @@ from ignition.progress import Display, Phase
 from ignition.recipes import find_recipe
 
 
-def prepare(model: str, output: Path, *, device: Device, options: PreparationOptions, display: Display) -> None:
+def prepare(
+    model: str, output: Path, *, device: Device, options: PreparationOptions, display: Display
+) -> RecordedPreparationSession:
     """Prepare a checkpoint for a device into the folder `output`, with a report beside the core.
 
-    Raises `PreparationError`, which says what was wrong and what to do.
+    The session that comes back still holds the captured programs and their memory. Raises `PreparationError`, which
+    says what was wrong and what to do.
     """
     session = RecordedPreparationSession(options, device)
 
@@ -74,6 +77,7 @@ def prepare(model: str, output: Path, *, device: Device, options: PreparationOpt
             f"warning: preparing took {peak_resident_bytes() >> 20} MiB of memory, more than the {budget >> 20} MiB "
             f"that it should; {output / REPORT_NAME} says after which phase"
         )
+    return session
 
 
 def release_memory() -> None:
@@ -92,8 +96,13 @@ def choose_device(stated: str | None) -> Device:
 
     Raises `UsageError` where CUDA is stated and there is none.
     """
-    if stated == "cuda" or (stated is None and torch.cuda.is_available()):
-        raise UsageError("this release prepares cores for the host only; pass --device host")
+    present = torch.cuda.device_count() > 0  # Asks without initializing CUDA, which a recorder has to come before.
+    if stated == "cuda" and not present:
+        raise UsageError("torch sees no CUDA device on this machine; pass --device host")
+    if stated != "host" and present:
+        from ignition.devices.cuda.device import CudaDevice
+
+        return CudaDevice()
     from ignition.devices.host.device import HostDevice
 
     return HostDevice()

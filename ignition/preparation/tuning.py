@@ -25,6 +25,9 @@ class Bench(Protocol):
     def reserve(self, scratch_bytes: int) -> None:
         """Hold as much scratch ready as any trial takes, so that none waits for memory."""
 
+    def prime(self, runs: Sequence[Callable[[], object]]) -> None:
+        """Run each once, whatever comes of it: what a first run compiles is there when it is measured."""
+
     def measure_us(self, produce: Callable[[], object], run: Callable[[], object]) -> float:
         """Microseconds of `run` on the device, right after `produce` and with nothing else in its caches."""
 
@@ -92,8 +95,11 @@ class TuningSession:
             default=0,
         )
         bench.reserve(self._candidate_scratch_bytes)
-        for request in missing:
-            self._selections[request.query] = self._race(request, bench)
+        races = {request.query: Race.of(request) for request in missing}
+        bench.prime([run for race in races.values() for _, run in race.runs])
+        for query, race in races.items():
+            self._selections[query] = self._hold(race, bench)
+        del races
         bench.release()
         self._cache.add({request.query: (request.tunable, self._selections[request.query]) for request in missing})
 
@@ -117,20 +123,38 @@ class TuningSession:
             "failed_candidates": self._failures,
         }
 
-    def _race(self, request: Request, bench: Bench) -> Selection:
-        trial = request.make_trial()
+    def _hold(self, race: "Race", bench: Bench) -> Selection:
         best: Selection | None = None
-        for candidate in request.tunable.candidates(request.query):
-            run = partial(request.tunable.run, candidate, *trial.arguments)
+        failures: dict[str, str] = {}
+        for candidate, run in race.runs:
             try:
-                us = bench.measure_us(trial.produce, run)
+                us = bench.measure_us(race.trial.produce, run)
             except Exception as error:  # noqa: BLE001 - Compilers and launchers raise many types, all about the candidate.
-                self._failures[f"{request.query} {dict(candidate)}"] = f"{type(error).__name__}: {error}"[:200]
+                failures[f"{race.query} {dict(candidate)}"] = f"{type(error).__name__}: {error}"[:200]
                 continue
             self._trials += 1
             if best is None or us < best.us:
                 best = Selection(candidate, us)
+        self._failures |= failures
         if best is None:
-            reasons = "; ".join(text for name, text in self._failures.items() if name.startswith(str(request.query)))
-            raise PreparationError(f"no candidate of {request.query} runs on this device: {reasons[:1000]}")
+            raise PreparationError(f"no candidate of {race.query} runs on this device: {'; '.join(failures.values())}")
         return best
+
+
+@dataclass(frozen=True)
+class Race:
+    """A question with operands, and each candidate as a function to run."""
+
+    query: Query
+    trial: Trial
+    runs: Sequence[tuple[Candidate, Callable[[], object]]]
+
+    @classmethod
+    def of(cls, request: Request) -> "Race":
+        """Make the operands and produce the activations."""
+        trial = request.make_trial()
+        trial.produce()
+        offered = request.tunable.candidates(request.query)
+        return cls(
+            request.query, trial, [(one, partial(request.tunable.run, one, *trial.arguments)) for one in offered]
+        )

@@ -52,6 +52,9 @@ class FakeBench:
     def reserve(self, scratch_bytes):
         self.events.append(("reserve", scratch_bytes))
 
+    def prime(self, runs):
+        self.events.append(("prime", len(runs)))
+
     def measure_us(self, produce, run):
         produce()
         run()
@@ -75,7 +78,8 @@ def tuned(recipe, folder, *programs):
 def test_the_fastest_candidate_of_each_question_runs_after_selection(tmp_path):
     recipe = Recipe()
     session, bench = tuned(recipe, tmp_path, recipe.program(1, 8), recipe.program(8, 1, 1))
-    assert [event[0] for event in bench.events] == ["reserve", *["measure"] * 4, "release"]
+    assert [event[0] for event in bench.events] == ["reserve", "prime", *["measure"] * 4, "release"]
+    assert bench.events[1] == ("prime", 6)
     recipe.ran.clear()
     with candidates.choosing(session):
         recipe.program(8, 1)()
@@ -126,7 +130,7 @@ def test_an_operator_with_one_way_to_run_is_not_raced(tmp_path):
     recipe = Recipe()
     recipe.scale = replace(recipe.scale, candidates=lambda query: [{"block": 1}])
     session, bench = tuned(recipe, tmp_path, recipe.program(8))
-    assert bench.events == [("reserve", 0), ("release",)]
+    assert bench.events == [("reserve", 0), ("prime", 0), ("release",)]
     with candidates.choosing(session):
         recipe.program(2)()
     assert recipe.ran == [(1, 8), (1, 2)]
@@ -136,7 +140,7 @@ def test_a_warm_session_measures_nothing(tmp_path):
     recipe = Recipe()
     tuned(recipe, tmp_path, recipe.program(1, 8))
     session, bench = tuned(recipe, tmp_path, recipe.program(1, 8))
-    assert bench.events == [("reserve", 0), ("release",)]
+    assert bench.events == [("reserve", 0), ("prime", 0), ("release",)]
     assert session.notes()["cache_hits"] == 2
     recipe.ran.clear()
     with candidates.choosing(session):

@@ -3,7 +3,9 @@
 A gate holds the stream until a round of work is queued, so the host's pace is in no number.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import torch
@@ -24,8 +26,15 @@ class CudaBench:
         """Let torch hold the largest scratch."""
         torch.empty(max(1, scratch_bytes), dtype=torch.uint8, device="cuda")
 
+    def prime(self, runs: Sequence[Callable[[], object]]) -> None:
+        """Compile side by side."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for started in [pool.submit(run) for run in runs]:
+                started.exception()  # It is raised again where it is measured.
+        torch.cuda.synchronize()
+
     def measure_us(self, produce: Callable[[], object], run: Callable[[], object]) -> float:
-        """The median of a few runs, after one that compiles."""
+        """The median of a few runs, after one that warms up."""
         produce()
         run()
         torch.cuda.synchronize()

@@ -1,0 +1,141 @@
+"""Serves a core on the GPU: its start, decode steps through the server, streams, cancels, and memory that stays put."""
+
+import argparse
+import http.client
+import json
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, merge
+
+PORT = 18080
+ROUNDS = 5
+SHORT_TOKENS = 32
+READY_MAX_S = 60.0
+
+
+def main() -> None:
+    """Measures and merges what was found into the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("core", type=Path)
+    parser.add_argument("--flare", type=Path, required=True)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2, 4, 8])
+    arguments = parser.parse_args()
+    command = [str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
+    with serving(command) as (start, process):
+        merge(arguments.json, {"start": start})
+        complete(1, 8, seed=0)
+        before = device_memory_mib()
+        steps = {str(lanes): helios_step_ms(lanes) for lanes in arguments.lanes}
+        served = streams(4)
+        after = device_memory_mib()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+    text = f"{served}; device memory {before} MiB before and {after} MiB after; exit code {code}"
+    merge(arguments.json, {"helios_step_ms": steps, "served": text})
+
+
+@contextmanager
+def serving(command: list[str]) -> Iterator[tuple[dict[str, Any], subprocess.Popen[bytes]]]:
+    """A server, how long it took to be ready, and what it said on the way."""
+    with tempfile.TemporaryFile() as log:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            while not ready():
+                if process.poll() is not None or time.perf_counter() - started > READY_MAX_S:
+                    raise RuntimeError(f"the server is not ready: {said(log)}")
+                time.sleep(0.002)
+            yield {"ready_s": time.perf_counter() - started, "said": said(log)}, process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def said(log: IO[bytes]) -> str:
+    """A log so far, in one line and without colours."""
+    log.seek(0)
+    return re.sub(r"\x1b\[\d+m", "", log.read().decode(errors="replace")).strip().replace("\n", " | ")[-2000:]
+
+
+def ready() -> bool:
+    """Whether requests are answered."""
+    try:
+        return request("GET", "/health").status == 200
+    except OSError:
+        return False
+
+
+def request(method: str, path: str, body: dict[str, Any] | None = None) -> http.client.HTTPResponse:
+    """One exchange; the answer's body is still to be read."""
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    return connection.getresponse()
+
+
+def complete(lanes: int, tokens: int, *, seed: int) -> float:
+    """Seconds of completions at the same time, each of so many tokens after a prompt of its own."""
+    draw = random.Random(seed)
+
+    def one(prompt: list[int]) -> None:
+        fields = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "cache_prompt": False}
+        response = request("POST", "/v1/completions", fields)
+        usage = json.loads(response.read())["usage"]
+        if usage["completion_tokens"] != tokens:
+            raise RuntimeError(f"{usage} instead of {tokens} tokens")
+
+    prompts = [[draw.randrange(1000, 40000) for _ in range(HISTORY_TOKENS)] for _ in range(lanes)]
+    started = time.perf_counter()
+    with ThreadPoolExecutor(lanes) as pool:
+        list(pool.map(one, prompts))
+    return time.perf_counter() - started
+
+
+def helios_step_ms(lanes: int) -> float:
+    """Milliseconds of a decode step: what answers take that are so many steps longer, each sent whole."""
+    differences = []
+    for number in range(ROUNDS):
+        short, long = (complete(lanes, SHORT_TOKENS + more, seed=number) for more in (0, DECODE_STEPS))
+        differences.append((long - short) / DECODE_STEPS * 1e3)
+    return median(differences)
+
+
+def streams(count: int) -> str:
+    """Chats streamed at the same time, of which the first is left early."""
+
+    def one(number: int) -> int:
+        messages = [{"role": "user", "content": f"Say something about the number {number}."}]
+        fields = {"messages": messages, "max_tokens": 64, "stream": True, "ignore_eos": True}
+        response = request("POST", "/v1/chat/completions", fields)
+        events = 0
+        for line in response:
+            events += line.startswith(b"data: ")
+            if number == 0 and events == 8:
+                response.close()
+                break
+        return events
+
+    with ThreadPoolExecutor(count) as pool:
+        events = list(pool.map(one, range(count)))
+    return f"{count} streams at a time with {events} events, the first left early"
+
+
+def device_memory_mib() -> int:
+    """Device memory in use, by all processes."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
+
+
+if __name__ == "__main__":
+    main()

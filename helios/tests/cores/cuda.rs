@@ -243,6 +243,10 @@ fn copies_and_fills_stay_in_their_regions() {
         "copy.destination is 0x200000000000 in region `weights`, which programs only read",
     );
     check(copy(at(2), at(2) + 8, 16), "nodes[2].copy overlaps itself");
+    check(
+        copy(at(1), at(0), 8),
+        "is 0x200010000000 in the buffer of VALUE_SOURCE_FRAME, which programs only read",
+    );
     let fill = |destination, element_bytes, elements| {
         move |contract: &mut proto::PreparedContract| {
             let fill = proto::Fill { destination, value: 0, element_bytes, elements };

@@ -4,8 +4,8 @@
 //! layout, which only the kernel knows; they are trusted as its code is, and were checked where they were captured.
 
 use super::super::contract::{
-    AccessWindow, ClusterScheduling, Copy, Edge, EdgePort, Extent3, Fill, Kernel, Launch, Node, Region,
-    RegionBacking,
+    AccessWindow, Buffer, ClusterScheduling, Copy, Edge, EdgePort, Extent3, Fill, Kernel, Launch, Node,
+    Region, RegionBacking,
 };
 use super::super::{CoreError, proto};
 use super::programs::Context;
@@ -46,8 +46,8 @@ pub fn bind_node(
     }
     match action {
         Action::Launch(launch) => bind_launch(&field(), node.kernel, launch, context).map(Node::Launch),
-        Action::Copy(copy) => bind_copy(&field(), &copy, context.regions).map(Node::Copy),
-        Action::Fill(fill) => bind_fill(&field(), &fill, context.regions).map(Node::Fill),
+        Action::Copy(copy) => bind_copy(&field(), &copy, context).map(Node::Copy),
+        Action::Fill(fill) => bind_fill(&field(), &fill, context).map(Node::Fill),
     }
 }
 
@@ -215,9 +215,9 @@ fn bind_window(
     })
 }
 
-fn bind_copy(field: &str, copy: &proto::Copy, regions: &[Region]) -> Result<Copy, CoreError> {
-    inside(&format!("{field}.copy.source"), regions, copy.source, copy.bytes)?;
-    writable(&format!("{field}.copy.destination"), regions, copy.destination, copy.bytes)?;
+fn bind_copy(field: &str, copy: &proto::Copy, context: &Context<'_>) -> Result<Copy, CoreError> {
+    inside(&format!("{field}.copy.source"), context.regions, copy.source, copy.bytes)?;
+    writable(&format!("{field}.copy.destination"), context, copy.destination, copy.bytes)?;
     let apart = copy.source.abs_diff(copy.destination) >= copy.bytes;
     if !apart {
         return Err(CoreError::contract(format!("{field}.copy"), "overlaps itself"));
@@ -225,7 +225,7 @@ fn bind_copy(field: &str, copy: &proto::Copy, regions: &[Region]) -> Result<Copy
     Ok(Copy { destination: copy.destination, source: copy.source, bytes: copy.bytes })
 }
 
-fn bind_fill(field: &str, fill: &proto::Fill, regions: &[Region]) -> Result<Fill, CoreError> {
+fn bind_fill(field: &str, fill: &proto::Fill, context: &Context<'_>) -> Result<Fill, CoreError> {
     let element_bytes = fill.element_bytes;
     if ![1, 2, 4].contains(&element_bytes) || !fill.destination.is_multiple_of(u64::from(element_bytes)) {
         let reason =
@@ -233,7 +233,7 @@ fn bind_fill(field: &str, fill: &proto::Fill, regions: &[Region]) -> Result<Fill
         return Err(CoreError::contract(format!("{field}.fill.element_bytes"), reason));
     }
     let bytes = fill.elements.saturating_mul(u64::from(element_bytes));
-    writable(&format!("{field}.fill.destination"), regions, fill.destination, bytes)?;
+    writable(&format!("{field}.fill.destination"), context, fill.destination, bytes)?;
     Ok(Fill { destination: fill.destination, value: fill.value, element_bytes, elements: fill.elements })
 }
 
@@ -272,10 +272,24 @@ fn inside<'a>(field: &str, regions: &'a [Region], address: u64, bytes: u64) -> R
     })
 }
 
-fn writable(field: &str, regions: &[Region], address: u64, bytes: u64) -> Result<(), CoreError> {
-    let region = inside(field, regions, address, bytes)?;
+/// Checks that programs may write a range: it lies in a region that is no storage, and touches no buffer that is the
+/// runtime's to write.
+fn writable(field: &str, context: &Context<'_>, address: u64, bytes: u64) -> Result<(), CoreError> {
+    let region = inside(field, context.regions, address, bytes)?;
     if region.backing == RegionBacking::Storage {
         let reason = format!("is {address:#x} in region `{}`, which programs only read", region.name);
+        return Err(CoreError::contract(field, reason));
+    }
+    let touches = |buffer: &&Buffer| {
+        buffer.source.is_uploaded()
+            && buffer.address < address + bytes
+            && address < buffer.address + buffer.bytes
+    };
+    if let Some(buffer) = context.buffers.iter().find(touches) {
+        let reason = format!(
+            "is {address:#x} in the buffer of {}, which programs only read",
+            buffer.source.as_str_name()
+        );
         return Err(CoreError::contract(field, reason));
     }
     Ok(())

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use super::executor::{BOUNCE_BYTES, Reader};
+use super::bounce::Bounce;
 use super::memory::Memory;
-use super::stream::{Pinned, Stream};
 use crate::device::{Copier, DeviceError, Placement};
 use crate::ids::{PageId, RowId};
 
 /// Copies pages and rows of one executor's memory, which stays in place for as long as the copier is there.
 pub struct CudaCopier {
-    reader: Reader,
+    bounce: Bounce,
     pages: Strided,
     rows: Strided,
     placement: Placement,
@@ -32,19 +31,17 @@ impl CudaCopier {
         rows: Strided,
         placement: Placement,
     ) -> Result<Self, DeviceError> {
-        let context = &memory.context;
-        let reader = Reader { stream: Stream::new(context)?, bounce: Pinned::new(context, BOUNCE_BYTES)? };
-        Ok(Self { reader, pages, rows, placement, memory })
+        Ok(Self { bounce: Bounce::new(&memory.context)?, pages, rows, placement, memory })
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.memory.context.bind()?;
-        self.reader.read(address, into)
+        self.bounce.read(address, into)
     }
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.memory.context.bind()?;
-        self.reader.write(address, from)
+        self.bounce.write(address, from)
     }
 }
 

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::bounce::Bounce;
 use super::copier::{CudaCopier, Strided};
 use super::graph::Graph;
 use super::held::Held;
+use super::in_flight::InFlight;
 use super::memory::Memory;
 use super::module::Kernels;
-use super::ring::InFlight;
 use super::stream::{Event, Pinned, Stream};
 use crate::core::contract::StateLayout;
 use crate::device::{
@@ -37,7 +38,7 @@ pub struct CudaExecutor {
     in_flight: InFlight,
     held: Held,
     events: Vec<Event>,
-    reader: Reader,
+    bounce: Bounce,
     memory: Arc<Memory>,
     state: StateLayout,
     backing: Backing,
@@ -66,7 +67,7 @@ impl CudaExecutor {
             in_flight: InFlight::new(COMMANDS_MAX, staging_bytes as u64),
             held,
             events,
-            reader: Reader { stream: Stream::new(context)?, bounce: Pinned::new(context, BOUNCE_BYTES)? },
+            bounce: Bounce::new(context)?,
             stream,
             graphs,
             _kernels: kernels,
@@ -188,7 +189,7 @@ impl Executor for CudaExecutor {
     fn read(&mut self, buffer: BufferId, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         let source = self.memory.locate_in_buffer(buffer, offset_bytes, into.len())?;
         self.memory.context.bind()?;
-        self.reader.read(source, into)
+        self.bounce.read(source, into)
     }
 
     fn copier(&self) -> Result<Box<dyn Copier>, DeviceError> {
@@ -223,7 +224,7 @@ impl Inspect for CudaExecutor {
     ) -> Result<(), DeviceError> {
         self.drain(timeout)?;
         let source = self.memory.ranges[region].locate(offset_bytes, into.len() as u64)?;
-        self.reader.read(source, into)
+        self.bounce.read(source, into)
     }
 
     fn write_region(
@@ -236,7 +237,7 @@ impl Inspect for CudaExecutor {
         self.drain(timeout)?;
         let destination = self.memory.locate_writable(region, offset_bytes, bytes.len())?;
         self.held.forget();
-        self.reader.write(destination, bytes)
+        self.bounce.write(destination, bytes)
     }
 }
 
@@ -246,43 +247,5 @@ impl Drop for CudaExecutor {
         if let Err(error) = waited {
             tracing::error!(%error, "the device did not finish its work");
         }
-    }
-}
-
-/// Longer reads and writes go in several pieces.
-pub(super) const BOUNCE_BYTES: usize = 4 << 20;
-
-/// Copies that their caller waits for, over a stream and pinned memory of their own. The context is bound.
-pub(super) struct Reader {
-    pub stream: Stream,
-    pub bounce: Pinned,
-}
-
-impl Reader {
-    pub fn read(&mut self, source: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let mut source = source;
-        for piece in into.chunks_mut(BOUNCE_BYTES) {
-            let bounce = &mut self.bounce[..piece.len()];
-            // SAFETY: the source was located in backed memory, and its writer is complete by the caller's promise; the bounce
-            // buffer is looked at once the stream is synchronized.
-            unsafe { self.stream.download(source, bounce) }?;
-            self.stream.synchronize()?;
-            piece.copy_from_slice(&self.bounce[..piece.len()]);
-            source += piece.len() as u64;
-        }
-        Ok(())
-    }
-
-    pub fn write(&mut self, destination: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let mut destination = destination;
-        for piece in from.chunks(BOUNCE_BYTES) {
-            self.bounce[..piece.len()].copy_from_slice(piece);
-            // SAFETY: the destination was located in backed memory that nothing in flight uses, by the caller's promise; the
-            // bounce buffer is left alone until the stream is synchronized.
-            unsafe { self.stream.upload(destination, &self.bounce[..piece.len()]) }?;
-            self.stream.synchronize()?;
-            destination += piece.len() as u64;
-        }
-        Ok(())
     }
 }

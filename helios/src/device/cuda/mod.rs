@@ -4,6 +4,7 @@
 //! a core in place and [`executor::CudaExecutor`] runs it. Kernels are the core's machine code: they are trusted to touch
 //! nothing but the regions, as the digest that covers them is trusted.
 
+mod bounce;
 pub mod capture;
 pub mod context;
 mod copier;
@@ -11,11 +12,11 @@ pub mod driver;
 mod executor;
 mod graph;
 mod held;
+mod in_flight;
 mod memory;
 mod module;
 mod place;
 pub mod range;
-mod ring;
 mod storage;
 mod stream;
 

@@ -48,6 +48,7 @@ class Resources:
     launch: Launch
     shared_bytes: int
     stack_bytes: int
+    ptx: str
 
 
 def specialize(kernel, arguments, options):
@@ -105,7 +106,7 @@ def compile_for(launch, capability):
         tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
         usage = subprocess.run([tool, "-res-usage", cubin.name], capture_output=True, text=True, check=True).stdout
     stack = max(int(size) for size in re.findall(r"STACK:(\d+)", usage))
-    return Resources(launch, compiled.metadata.shared, stack)
+    return Resources(launch, compiled.metadata.shared, stack, compiled.asm["ptx"])
 
 
 def compile_all(launches, capability):

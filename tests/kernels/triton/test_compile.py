@@ -14,8 +14,11 @@ from launches import Recorder, compile_all  # noqa: E402
 SHARED_BYTES = {90: 227 * 1024, 103: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
 """What a block may take, by compute capability."""
 
-STACK_BYTES_MAX = {"sample_lane": 1024, "decode_split": 256, "attend_tile": 256}
+STACK_BYTES_MAX = {"sample_lane": 256, "decode_split": 256, "attend_tile": 256}
 """Local memory of a thread. Sampling holds a tile of the vocabulary, attention two pages of the widest heads."""
+
+READ_EARLY = {"project_on_vectors", "project_on_tiles", "decode_split"}
+"""Kernels that read weights, or pages of former launches, before the kernel before them has ended."""
 
 PROCESSORS = 132
 I64, BF16, F32 = torch.int64, torch.bfloat16, torch.float32
@@ -138,3 +141,7 @@ def test_kernels_compile_and_fit(launches, capability, tmp_path, monkeypatch):
         name = made.launch.name
         assert made.shared_bytes <= SHARED_BYTES[capability], (name, made.shared_bytes)
         assert made.stack_bytes <= STACK_BYTES_MAX.get(name, 0), (name, made.stack_bytes)
+        early, waits, _ = made.ptx.partition("griddepcontrol.wait")
+        if "launch_pdl" in dict(made.launch.options):
+            assert waits, name
+            assert name in READ_EARLY or not any(access in early for access in ("ld.global", "st.global")), name

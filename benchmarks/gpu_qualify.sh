@@ -34,6 +34,7 @@ for model in "$@"; do
     result=$out/$name.json
     step 300 gpu_qualify_prepare "$folder" "$core" --json "$result"
     step 120 gpu_qualify_serve "$core" --flare "$kit/flare" --json "$result"
+    step 240 gpu_qualify_sanitize "$core" --flare "$kit/flare" --json "$result"
     [ ! -d "$folder" ] || step 200 gpu_qualify_transformers "$folder" --json "$result"
     step 30 gpu_qualify_rows "$name" "$result"
     rm -rf "$core"

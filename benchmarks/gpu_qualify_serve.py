@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -33,31 +34,40 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2, 4, 8])
     arguments = parser.parse_args()
     command = [str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
-    with serving(command) as (start, process):
-        merge(arguments.json, {"start": start})
+    with serving(command) as server:
+        merge(arguments.json, {"start": {"ready_s": server.ready_s, "said": said(server.log)}})
         complete(1, 8, seed=0)
         before = device_memory_mib()
         steps = {str(lanes): helios_step_ms(lanes) for lanes in arguments.lanes}
         served = streams(4)
         after = device_memory_mib()
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(30)
+        server.process.send_signal(signal.SIGTERM)
+        code = server.process.wait(30)
     text = f"{served}; device memory {before} MiB before and {after} MiB after; exit code {code}"
     merge(arguments.json, {"helios_step_ms": steps, "served": text})
 
 
+@dataclass(frozen=True)
+class Server:
+    """A process that answers, what it says, and how long it took to be ready."""
+
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    ready_s: float
+
+
 @contextmanager
-def serving(command: list[str]) -> Iterator[tuple[dict[str, Any], subprocess.Popen[bytes]]]:
-    """A server, how long it took to be ready, and what it said on the way."""
+def serving(command: list[str], *, ready_max_s: float = READY_MAX_S) -> Iterator[Server]:
+    """A server, until the block ends."""
     with tempfile.TemporaryFile() as log:
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while not ready():
-                if process.poll() is not None or time.perf_counter() - started > READY_MAX_S:
+                if process.poll() is not None or time.perf_counter() - started > ready_max_s:
                     raise RuntimeError(f"the server is not ready: {said(log)}")
                 time.sleep(0.002)
-            yield {"ready_s": time.perf_counter() - started, "said": said(log)}, process
+            yield Server(process, log, time.perf_counter() - started)
         finally:
             process.kill()
             process.wait()

@@ -72,12 +72,9 @@ impl GrammarCompiler {
     /// # Errors
     /// [`GrammarError::Internal`] if llguidance cannot use the vocabulary.
     pub fn new(vocabulary: Vocabulary, limits: GrammarLimits) -> Result<Self, GrammarError> {
-        let mut factory = ParserFactory::new(
-            &vocabulary.environment,
-            InferenceCapabilities::default(),
-            &SlicedBiasComputer::general_slices(),
-        )
-        .map_err(|error| GrammarError::Internal(reason_of(&error.to_string())))?;
+        let mut factory =
+            ParserFactory::new(&vocabulary.environment, InferenceCapabilities::default(), &slices())
+                .map_err(|error| GrammarError::Internal(reason_of(&error.to_string())))?;
         factory.quiet();
         *factory.limits_mut() = ParserLimits {
             initial_lexer_fuel: limits.compile_fuel,
@@ -133,6 +130,14 @@ impl GrammarCompiler {
         // Nothing that can panic leaves the cache half changed.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sets of tokens that a mask may take whole where the grammar admits every one of them: those of JSON's strings, and words,
+/// which other expressions admit and which are a good part of most vocabularies.
+fn slices() -> Vec<String> {
+    let mut slices = SlicedBiasComputer::general_slices();
+    slices.extend(["[a-z]{1,10}", " [a-z]{1,10}"].map(str::to_owned));
+    slices
 }
 
 fn on_a_deep_stack<T: Send>(

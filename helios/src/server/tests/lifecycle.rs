@@ -53,11 +53,7 @@ async fn a_group_starts_with_its_first_admission() {
 
 #[tokio::test]
 async fn silence_is_filled_with_comments() {
-    let config = ServerConfig { keepalive_interval: Duration::from_millis(25), ..quick_config() };
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| {
-        vec![Admit(0), Pause(120), Text("a"), End]
-    })
-    .await;
+    let server = TestServer::with_a_silence().await;
     let reply = server.post(PATH, &json!({"prompt": "a", "stream": true})).await;
     assert!(reply.body.starts_with(": keepalive\n\n: keepalive\n\n"));
     assert_eq!(reply.events().len(), 2);

@@ -208,11 +208,7 @@ async fn errors_have_anthropics_envelope() {
 
 #[tokio::test]
 async fn silence_is_filled_with_pings() {
-    let config = ServerConfig { keepalive_interval: Duration::from_millis(25), ..quick_config() };
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| {
-        vec![Admit(0), Pause(120), Text("a"), End]
-    })
-    .await;
+    let server = TestServer::with_a_silence().await;
     let reply = server.post(PATH, &hello(json!({"stream": true}))).await;
     let pings = reply.event_types().iter().filter(|kind| *kind == "ping").count();
     assert!(pings >= 3, "one at the start and more in the silence: {pings}");

@@ -105,6 +105,13 @@ impl TestServer {
         Self::serving(quick_config(), ZeroTemperature::Reject, PARSERS, script).await
     }
 
+    /// A server that fills a silence in every answer.
+    pub async fn with_a_silence() -> Self {
+        let config = ServerConfig { keepalive_interval: Duration::from_millis(25), ..quick_config() };
+        Self::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), Pause(120), Text("a"), End])
+            .await
+    }
+
     pub async fn with_config(
         config: ServerConfig,
         zero_temperature: ZeroTemperature,

@@ -290,11 +290,7 @@ async fn a_response_that_is_cut_off_or_fails_says_so() {
 
 #[tokio::test]
 async fn silence_is_filled_with_events() {
-    let config = ServerConfig { keepalive_interval: Duration::from_millis(25), ..quick_config() };
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| {
-        vec![Admit(0), Pause(120), Text("a"), End]
-    })
-    .await;
+    let server = TestServer::with_a_silence().await;
     let reply = server.post(PATH, &json!({"input": "Hi", "stream": true})).await;
     assert!(reply.event_types().iter().filter(|kind| *kind == "keepalive").count() >= 2);
     for (number, event) in reply.events().iter().enumerate() {

@@ -7,6 +7,7 @@
 pub(crate) mod allocations;
 mod copier;
 pub mod cuda;
+mod elf;
 pub mod host;
 
 use std::time::Duration;

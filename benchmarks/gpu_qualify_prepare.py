@@ -1,6 +1,7 @@
-"""Prepares a model for the GPU twice, cold and warm, and times its captured decode programs back to back.
+"""Prepares a model for the GPU, and times the captured decode programs back to back.
 
-The warm preparation's session still holds the graphs, so raw replay is timed on the very programs that were exported.
+The preparation's session still holds the graphs, so raw replay is timed on the very programs that were exported. Run a
+second time, it finds the caches that the first run filled.
 """
 
 import argparse
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("core", type=Path)
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--caches", choices=("cold", "warm"), required=True)
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--prefill", type=int, default=4096)
     arguments = parser.parse_args()
@@ -39,10 +41,11 @@ def main() -> None:
     merge(
         arguments.json,
         {
-            "preparation": report,
+            f"{arguments.caches}_preparation": report,
             "core_bytes": sum(path.stat().st_size for path in arguments.core.iterdir()),
             "weight_bytes": weight_bytes(session),
             "bit_exact": launches(arguments.core),
+            "program_ms": {program.plan.name: program.cost_ms for program in session.programs},
             "copy_bytes_per_s": copy_bytes_per_s(),
             "raw_step_ms": {str(lanes): raw_step_ms(session, lanes) for lanes in decode_lanes(session)},
         },

@@ -25,7 +25,9 @@ def main() -> None:
     if tool is None:
         merge(arguments.json, {"sanitizer": "compute-sanitizer is not on this machine"})
         return
-    command = [tool, "--tool", "memcheck", str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
+    # Asking a kernel for its parameters ends with an error by design, and the tool would count it.
+    check = [tool, "--tool", "memcheck", "--report-api-errors", "no"]
+    command = [*check, str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
     with serving(command, ready_max_s=READY_MAX_S) as server:
         complete(1, 4, seed=0)
         os.kill(served_below(server.process.pid, arguments.flare.name), signal.SIGTERM)

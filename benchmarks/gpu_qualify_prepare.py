@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.gpu_qualify_rows import COPY_BYTES, DECODE_STEPS, HISTORY_TOKENS, merge
+from benchmarks.gpu_qualify_rows import COPY_BYTES, DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFORE, merge
 from ignition.bootstrap import choose_device, prepare
 from ignition.devices.cuda.bench import elapsed_ms
 from ignition.export.verify import EXPECTED_NAME
@@ -23,6 +23,8 @@ from ignition.preparation.session import RecordedPreparationSession
 from ignition.progress import Display
 
 CONTEXT_TOKENS = 8192
+TOKENS_MAX = HISTORY_TOKENS + STEPS_BEFORE + DECODE_STEPS + 16
+"""Of a request whose steps are timed."""
 
 
 def main() -> None:
@@ -75,7 +77,7 @@ def weight_bytes(session: RecordedPreparationSession) -> int:
 def decode_lanes(session: RecordedPreparationSession) -> list[int]:
     """Decode capacities for whose histories preparation backs pages."""
     limits = session.driver_limits()
-    pages_each = -(-(HISTORY_TOKENS + DECODE_STEPS + 16) // limits.page_tokens)
+    pages_each = -(-TOKENS_MAX // limits.page_tokens)
     return [lanes for lanes in limits.decode_capacities if lanes <= limits.slots and lanes * pages_each <= limits.pages]
 
 
@@ -89,17 +91,18 @@ def raw_step_ms(session: RecordedPreparationSession, lanes: int) -> float:
         prompt = generator.integers(0, session.state.vocabulary, HISTORY_TOKENS)
         request = driver.admit(slot, prompt, seed=slot)
         driver.prefill(request, HISTORY_TOKENS, sample=True)
-        driver.grow(request, HISTORY_TOKENS + DECODE_STEPS + 16)
+        driver.grow(request, TOKENS_MAX)
         requests.append(request)
     driver.decode(list(requests), capacity=lanes)
     program = next(one for one in session.programs if one.plan.name == f"decode.{lanes}")
 
-    def steps() -> None:
-        for _ in range(DECODE_STEPS):
+    def steps(count: int) -> None:
+        for _ in range(count):
             program.recording.launch()
 
     gc.collect()
-    return session.device.elapsed_ms(steps) / DECODE_STEPS
+    steps(STEPS_BEFORE)
+    return session.device.elapsed_ms(lambda: steps(DECODE_STEPS)) / DECODE_STEPS
 
 
 def copy_bytes_per_s() -> float:

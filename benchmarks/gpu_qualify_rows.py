@@ -16,6 +16,8 @@ from benchmarks.common import installed_versions, machine
 
 HISTORY_TOKENS = 512
 """Tokens that a timed decode step attends over at first."""
+STEPS_BEFORE = 96
+"""Decode steps before those that are timed: until the last prompt is read, fewer requests decode together."""
 DECODE_STEPS = 128
 """Steps that a time is taken over."""
 COPY_BYTES = 4 << 30

@@ -17,11 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
-from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, merge
+from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFORE, merge
 
 PORT = 18080
 ROUNDS = 5
-SHORT_TOKENS = 32
 READY_MAX_S = 60.0
 
 
@@ -116,7 +115,7 @@ def helios_step_ms(lanes: int) -> float:
     """Milliseconds of a decode step: what answers take that are so many steps longer, each sent whole."""
     differences = []
     for number in range(ROUNDS):
-        short, long = (complete(lanes, SHORT_TOKENS + more, seed=number) for more in (0, DECODE_STEPS))
+        short, long = (complete(lanes, STEPS_BEFORE + more, seed=number) for more in (0, DECODE_STEPS))
         differences.append((long - short) / DECODE_STEPS * 1e3)
     return median(differences)
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch.nn import functional
 
 import ignition.kernels.host.torch_ops  # noqa: F401 - Registers the host's operators.
@@ -147,6 +148,17 @@ def test_capacities_compile_from_one_trace_and_continue_each_other(tmp_path):
         for first, end in pairwise((0, 128, 144, 145))
     ]
     check_error(canonical, tokens, torch.cat(parts))
+
+
+def test_a_second_compilation_comes_from_the_caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    _, model = build("llama-llama3-rope", tmp_path)
+    hits = []
+    for _ in range(2):
+        counters.clear()
+        CompiledTrunk(model.trunk, hidden=model.geometry.hidden, rows=[16, 1], join=joined, device="cpu")
+        hits.append(counters["aot_autograd"]["autograd_cache_hit"])
+    assert hits == [0, 2]
 
 
 def check_error(canonical, tokens, hidden):

@@ -1,17 +1,29 @@
-"""Compiles the trunk for every capacity: static shapes, our operators opaque, what is pointwise left to Inductor."""
+"""Compiles the trunk for every capacity: static shapes, our operators opaque, what is pointwise left to Inductor.
 
+What was compiled is kept by torch's caches, so that a second preparation of a model compiles nothing. They take a graph
+whose nodes say what they hold, and a tag for what a graph does not show: the rules by which our operators' results have
+their shapes.
+"""
+
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.config as inductor_config
-from torch import nn
+import torch.compiler.config as compiler_config
+from torch import fx, nn
+from torch._guards import TracingContext, tracing
 from torch._inductor.compile_fx import compile_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ignition.devices.cuda.fuse import Join, fuse
 from ignition.devices.cuda.trace import TracedTrunk, trace_trunk
 from ignition.errors import PreparationError
+from ignition.kernels import ops
 
 _SETTINGS = {
     # Fused kernels round where eager BF16 rounds.
@@ -41,10 +53,16 @@ TrunkFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tenso
 
 def compile_static(trunk: TracedTrunk, count: int, *, device: str) -> TrunkFunction:
     """One capacity's function. Raises `PreparationError` where Inductor cannot lower the forward."""
-    arguments = example_arguments(count, device)
+    inputs = bind(trunk, example_arguments(count, device))
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    tag = hashlib.sha256(Path(ops.__file__).read_bytes()).hexdigest()
     try:
-        with torch.no_grad(), inductor_config.patch(_SETTINGS):
-            call: Callable[..., Any] = compile_fx(trunk.graph, bind(trunk, arguments))  # type: ignore[assignment]
+        settings = inductor_config.patch(_SETTINGS), compiler_config.patch(cache_key_tag=tag)  # type: ignore[attr-defined]
+        with torch.no_grad(), settings[0], settings[1]:
+            with mode:
+                Described(trunk.graph).run(*[mode.from_tensor(one, static_shapes=True) for one in inputs])
+            with tracing(TracingContext(mode)):
+                call: Callable[..., Any] = compile_fx(trunk.graph, inputs)  # type: ignore[assignment]
     except torch._inductor.exc.InductorError as error:
         raise PreparationError(f"the forward of {count} rows does not compile: {error}") from error
 
@@ -56,6 +74,17 @@ def compile_static(trunk: TracedTrunk, count: int, *, device: str) -> TrunkFunct
         return hidden
 
     return run
+
+
+class Described(fx.Interpreter):
+    """Notes on each node what it holds, as the caches look for it."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node on tensors without content."""
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor):
+            n.meta["example_value"] = result
+        return result
 
 
 def example_arguments(count: int, device: str) -> dict[str, torch.Tensor]:

@@ -1,9 +1,9 @@
 """What every kernel shares: how it follows the kernel before it, and its one matrix product.
 
-A kernel starts while the one before it still runs (programmatic dependent launch). Until `wait_for_previous` it may read
-weights alone, which no kernel writes, and what a launch begins with (`token_state`); after it, everything that earlier
-kernels wrote is visible. Every program of every kernel waits, so a kernel's end implies the end of all before it, and
-memory may be reused in launch order.
+A kernel starts while the one before it still runs (programmatic dependent launch). Until `wait_for_previous` it may
+read weights alone, which no kernel writes, and what a launch begins with (`token_state`); after it, everything that
+earlier kernels wrote is visible. Every program of every kernel waits, so a kernel's end implies the end of all before
+it, and memory may be reused in launch order.
 """
 
 from typing import Any

@@ -1,15 +1,18 @@
 //! `flare run`: load, start the model thread, listen, and take everything down again.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use helios::memory::{LoadedCore, MemoryOptions, load};
+use helios::core::Core;
+use helios::memory::{LoadError, LoadedCore, MemoryOptions, load};
 use helios::runtime::engine::{EngineLimits, channel};
 use helios::runtime::worker::{Worker, WorkerOptions};
 use helios::server::{Ended, ModelProfile, ServerConfig, Service, ZeroTemperature, serve};
 use helios::text::TextFrontend;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use crate::cli::{self, RunOptions};
 use crate::error::RunError;
@@ -24,10 +27,16 @@ const WORKERS_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn run(options: RunOptions) -> Result<(), RunError> {
     let api_keys = options.api_keys()?;
     let mut clock = StartClock::start();
-    let LoadedCore { contract, assets, executor, digest, memory } =
-        load(&options.core, &MemoryOptions { limit_bytes: options.memory }, &mut |step| clock.lap(step))?;
+    let core = Core::open(&options.core).map_err(LoadError::from)?;
+    clock.lap("core");
+    // Parsing a large vocabulary takes as long as setting up a device, and needs none.
+    let (contract, assets) = (Arc::clone(&core.contract), Arc::clone(&core.assets));
+    let parser = Builder::new().name("flare-text".into());
+    let text = parser.spawn(move || TextFrontend::new(&contract, &assets))?;
+    let LoadedCore { contract, executor, digest, memory } =
+        load(core, &MemoryOptions { limit_bytes: options.memory }, &mut |step| clock.lap(step))?;
     clock.moved("upload", memory.weights_bytes);
-    let text = TextFrontend::new(&contract, &assets)?;
+    let text = text.join().expect("parsing text does not panic")?;
     clock.lap("text");
     let clients = u32::try_from(api_keys.len()).unwrap_or(u32::MAX).max(1);
     let (engine, receiver) = channel(EngineLimits {
@@ -85,7 +94,7 @@ pub fn run(options: RunOptions) -> Result<(), RunError> {
 }
 
 fn socket_runtime(preparations_max: usize) -> Result<Runtime, RunError> {
-    let runtime = Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SOCKET_THREADS)
         .max_blocking_threads(preparations_max)
         .thread_name("flare-socket")

@@ -1,7 +1,7 @@
 //! A finished core, loaded and run as `flare` does it, one program at a time.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use helios::core::contract::BoundContract;
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// A core mapped at its addresses in this process, until it is closed or collected.
 #[pyclass(frozen, module = "flare_heliopause")]
 pub struct Core {
-    contract: BoundContract,
+    contract: Arc<BoundContract>,
     backing: Backing,
     executor: Mutex<Option<Box<dyn Inspect>>>,
 }
@@ -37,7 +37,8 @@ impl Core {
     #[pyo3(signature = (path, *, rows=None, pages=None))]
     fn new(py: Python<'_>, path: PathBuf, rows: Option<u32>, pages: Option<u32>) -> PyResult<Self> {
         py.detach(|| {
-            let placed = PlacedCore::open(&path, &mut |_| ()).map_err(raise)?;
+            let core = helios::core::Core::open(&path).map_err(raise)?;
+            let placed = PlacedCore::place(core, &mut |_| ()).map_err(raise)?;
             let contract = &placed.core.contract;
             let base_rows = contract.state.base_rows(contract.limits.requests_max);
             let all = backing_of_all_slots(contract);

@@ -5,6 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use helios::core::Core;
 use helios::core::proto::ValueSource;
 use helios::device::{DeviceError, ProgramId};
 use helios::memory::{MemoryOptions, load};
@@ -45,7 +46,9 @@ static ALLOCATOR: Counting = Counting;
 fn steps_allocate_nothing() {
     let folder = tempfile::tempdir().unwrap();
     support::TinyCore::new().write(folder.path());
-    let mut core = load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap();
+    let mut core =
+        load(Core::open(folder.path()).unwrap(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ())
+            .unwrap();
     let prompt = core.contract.buffer(ValueSource::AdmissionPrompt).unwrap();
     let completion = core.contract.buffer(ValueSource::Completion).unwrap();
     let sum = core.contract.programs.iter().position(|program| program.name == "decode.2").unwrap();

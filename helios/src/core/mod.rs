@@ -15,6 +15,7 @@ pub mod proto {
 }
 
 use std::path::Path;
+use std::sync::Arc;
 
 use prost::Message;
 
@@ -31,8 +32,8 @@ const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// A validated core: its contract, the small payloads, and the file that holds the storage.
 #[derive(Debug)]
 pub struct Core {
-    pub contract: BoundContract,
-    pub assets: FrontendAssets,
+    pub contract: Arc<BoundContract>,
+    pub assets: Arc<FrontendAssets>,
     /// The image of each of the contract's modules.
     pub images: Vec<Vec<u8>>,
     pub file: CoreFile,
@@ -56,8 +57,8 @@ impl Core {
         let contract = bind::bind(contract, &file, images.len())?;
         let template = String::from_utf8(template)
             .map_err(|error| CoreError::tensor("frontend.template", format!("is not UTF-8 ({error})")))?;
-        let assets = FrontendAssets { tokenizer, template };
-        Ok(Self { contract, assets, images, file })
+        let assets = Arc::new(FrontendAssets { tokenizer, template });
+        Ok(Self { contract: Arc::new(contract), assets, images, file })
     }
 }
 

@@ -1,12 +1,12 @@
-//! Loading: open a core, check that this machine can run it, put it in place, size it, and back its rows and pages.
+//! Loading: take an open core, check that this machine can run it, put it in place, size it, and back its rows and pages.
 //!
 //! The core says which device it is for; everything behind [`PlacedCore`] is the same for all of them.
 
-use std::path::Path;
+use std::sync::Arc;
 
 use super::machine::available_bytes;
 use super::sizing::{Budget, MemoryError, MemoryPlan, plan};
-use crate::core::contract::{BoundContract, DeviceIdentity, FrontendAssets};
+use crate::core::contract::{BoundContract, DeviceIdentity};
 use crate::core::machine::{CudaDevice, check_cuda, check_processor, other_device};
 use crate::core::{Core, CoreError};
 use crate::device::cuda::CudaCore;
@@ -24,8 +24,7 @@ pub struct MemoryOptions {
 
 /// A core in place, ready to execute.
 pub struct LoadedCore {
-    pub contract: BoundContract,
-    pub assets: FrontendAssets,
+    pub contract: Arc<BoundContract>,
     pub executor: Box<dyn Inspect>,
     /// Names everything that the core holds.
     pub digest: Digest,
@@ -47,20 +46,20 @@ pub enum LoadError {
     Device(#[from] DeviceError),
 }
 
-/// Loads the core in `folder` for serving, and tells `done` after each step.
+/// Loads a core for serving, and tells `done` after each step.
 ///
 /// A host core's weights are mapped, so the time does not grow with them; a CUDA core's are copied to the device.
 pub fn load(
-    folder: &Path,
+    core: Core,
     options: &MemoryOptions,
     done: &mut dyn FnMut(&'static str),
 ) -> Result<LoadedCore, LoadError> {
-    let placed = PlacedCore::open(folder, done)?;
+    let placed = PlacedCore::place(core, done)?;
     let memory = placed.plan(options)?;
     let digest = placed.core.file.digest();
     let (core, executor) = placed.back(memory.backing())?;
     done("rows and pages");
-    Ok(LoadedCore { contract: core.contract, assets: core.assets, executor, digest, memory })
+    Ok(LoadedCore { contract: core.contract, executor, digest, memory })
 }
 
 /// A core in place but for its rows and pages.
@@ -79,10 +78,8 @@ enum Device {
 }
 
 impl PlacedCore {
-    /// Opens the core in `folder`, checks that this machine can run it, and puts it in place on its device.
-    pub fn open(folder: &Path, done: &mut dyn FnMut(&'static str)) -> Result<Self, LoadError> {
-        let core = Core::open(folder)?;
-        done("core");
+    /// Checks that this machine can run `core`, and puts it in place on its device.
+    pub fn place(core: Core, done: &mut dyn FnMut(&'static str)) -> Result<Self, LoadError> {
         let identity = &core.contract.identity.device;
         let device = match identity {
             DeviceIdentity::Host { .. } => {

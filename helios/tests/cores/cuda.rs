@@ -291,7 +291,8 @@ fn a_core_for_a_device_that_is_not_here_is_one_clear_error() {
         }));
     let folder = tempfile::tempdir().unwrap();
     core.write(folder.path());
-    let Err(error) = load(folder.path(), &MemoryOptions::default(), &mut |_| ()) else { panic!("it loaded") };
+    let core = Core::open(folder.path()).unwrap();
+    let Err(error) = load(core, &MemoryOptions::default(), &mut |_| ()) else { panic!("it loaded") };
     assert!(matches!(error, LoadError::Core(CoreError::WrongDevice { .. })), "{error}");
     let message = error.to_string();
     assert!(message.contains("prepared for a CUDA device of compute capability 99.9"), "{message}");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use helios::core::Core;
 use helios::core::proto::{OperationFamily, ValueSource};
 use helios::device::{BufferId, DeviceError, ProgramId};
 use helios::memory::{LoadError, LoadedCore, MemoryOptions, load};
@@ -13,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(20);
 fn load_tiny(core: &TinyCore) -> Result<LoadedCore, LoadError> {
     let folder = tempfile::tempdir().unwrap();
     core.write(folder.path());
-    load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ())
+    load(Core::open(folder.path())?, &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ())
 }
 
 fn buffer(core: &LoadedCore, source: ValueSource) -> BufferId {

@@ -2,7 +2,7 @@
 //! What opens can also be put in place or is refused as typed; it is not run, since its code or arguments may have changed.
 
 use helios::core::{Core, FILE_NAME, proto};
-use helios::memory::{MemoryOptions, load};
+use helios::memory::{LoadError, MemoryOptions, load};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -204,7 +204,8 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         core.write(folder.path());
         let options = MemoryOptions { limit_bytes: Some(64 << 20) };
-        if let Err(error) = load(folder.path(), &options, &mut |_| ()) {
+        let opened = Core::open(folder.path()).map_err(LoadError::from);
+        if let Err(error) = opened.and_then(|core| load(core, &options, &mut |_| ())) {
             assert!(!error.to_string().is_empty());
         }
     }

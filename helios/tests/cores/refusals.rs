@@ -139,7 +139,10 @@ fn another_processor_is_refused_by_its_features() {
     core.contract.identity.as_mut().unwrap().device = Some(proto::identity::Device::Host(host));
     let folder = tempfile::tempdir().unwrap();
     core.write(folder.path());
-    let Err(LoadError::Core(error)) = PlacedCore::open(folder.path(), &mut |_| ()) else { panic!("refused") };
+    let Err(LoadError::Core(error)) = PlacedCore::place(Core::open(folder.path()).unwrap(), &mut |_| ())
+    else {
+        panic!("refused")
+    };
     assert!(error.to_string().contains("a processor with no_such_feature, which this one lacks"), "{error}");
 }
 
@@ -176,7 +179,7 @@ fn every_parser_that_the_contract_names_is_bound() {
         let frontend = core.contract.frontend.as_mut().unwrap();
         frontend.set_tool_parser(tools);
         frontend.set_reasoning_parser(reasoning);
-        let bound = open(&core).unwrap().contract.frontend;
+        let bound = open(&core).unwrap().contract.frontend.clone();
         assert_eq!((bound.tool_parser, bound.reasoning_parser), (tools, reasoning));
     };
     for tools in (1..10).map(|value| proto::ToolParser::try_from(value).unwrap()) {

@@ -13,7 +13,7 @@ const PAGE: u64 = 8192;
 fn contract() -> BoundContract {
     let folder = tempfile::tempdir().unwrap();
     TinyCore::new().write(folder.path());
-    Core::open(folder.path()).unwrap().contract
+    BoundContract::clone(&Core::open(folder.path()).unwrap().contract)
 }
 
 /// Weights, io, scratch, the null row and two live rows, and the two pages that a request takes.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use helios::core::Core;
 use helios::ids::{ClientId, TokenId};
 use helios::memory::{MemoryOptions, load};
 use helios::runtime::engine::{
@@ -124,7 +125,8 @@ async fn serve_with(
 ) -> EngineStats {
     let has_files = |disk: &DiskOptions| std::fs::read_dir(&disk.folder).unwrap().next().is_some();
     let expects_listing = tiers.disk.as_ref().is_some_and(has_files);
-    let loaded = load(core, &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap();
+    let loaded =
+        load(Core::open(core).unwrap(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap();
     assert!(pages <= loaded.memory.backing().pages && snapshots <= loaded.memory.snapshot_rows);
     let (engine, receiver) = channel(EngineLimits::default());
     let options = WorkerOptions { pages, snapshots, tiers, core: loaded.digest };

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use helios::core::Core;
 use helios::ids::{Digest, PageId, RowId, TransferId};
 use helios::memory::{LoadedCore, MemoryOptions, load};
 use helios::tiers::{DiskOptions, Restore, Store, TierEvent, TierOptions, TierThread};
@@ -16,7 +17,8 @@ const CORE: Digest = Digest([9; 32]);
 fn load_tiny() -> LoadedCore {
     let folder = tempfile::tempdir().unwrap();
     TinyCore::new().write(folder.path());
-    load(folder.path(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ()).unwrap()
+    load(Core::open(folder.path()).unwrap(), &MemoryOptions { limit_bytes: Some(64 << 20) }, &mut |_| ())
+        .unwrap()
 }
 
 fn start(core: &LoadedCore, options: TierOptions) -> (TierThread, Receiver<TierEvent>) {

@@ -233,6 +233,12 @@ class Core:
     def launch(self, program: int | str) -> None:
         """Runs a program and waits for its end."""
 
+    def launch_early(self, program: int | str, masks: bytes | bytearray | memoryview) -> bool:
+        """Runs a program whose grammar masks are uploaded once it has begun, and waits for its end.
+
+        False where the device took the masks first and ran the program whole.
+        """
+
     def read(self, buffer: int | str, offset_bytes: int = 0, nbytes: int | None = None) -> bytes:
         """Bytes of a buffer, by default all from the offset on."""
 

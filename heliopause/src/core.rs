@@ -98,11 +98,24 @@ impl Core {
     }
 
     fn launch(&self, py: Python<'_>, program: Key) -> PyResult<()> {
-        let programs = &self.contract.programs;
-        let program = find("program", &program, programs, |program| &program.name)?;
+        let program = self.program(&program)?;
         self.with(py, |executor| {
-            let fence = executor.launch(ProgramId(program))?;
+            let fence = executor.launch(program)?;
             executor.wait(fence, TIMEOUT)
+        })
+    }
+
+    fn launch_early(&self, py: Python<'_>, program: Key, masks: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let program = self.program(&program)?;
+        let buffer = BufferId(self.buffer(&Key::Name("GRAMMAR_MASKS".to_owned()))?);
+        let bytes = bytes_of(masks)?;
+        self.with(py, |executor| {
+            let is_begun = executor.launch_early(program)?;
+            // What was begun is launched in any case, and an upload that failed is reported then.
+            let uploaded = executor.upload(buffer, 0, &bytes);
+            let fence = executor.launch(program)?;
+            executor.wait(fence, TIMEOUT)?;
+            uploaded.map(|()| is_begun)
         })
     }
 
@@ -157,6 +170,10 @@ impl Core {
 impl Core {
     fn buffer(&self, key: &Key) -> PyResult<u32> {
         find("buffer", key, &self.contract.buffers, source_name)
+    }
+
+    fn program(&self, key: &Key) -> PyResult<ProgramId> {
+        find("program", key, &self.contract.programs, |program| &program.name).map(ProgramId)
     }
 
     fn region(&self, key: &Key) -> PyResult<usize> {

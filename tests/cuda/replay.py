@@ -1,7 +1,8 @@
 """Loads a core without torch and runs a program on the inputs of a folder: `replay.py CORE PROGRAM INPUTS`.
 
-INPUTS holds `N.in`, bytes for the io region at `sys.argv[4]`; each is answered by `N.out`, the bytes of the io region
-that `sys.argv[5:]` name as pairs of offset and length.
+INPUTS holds `N.in`, bytes for the io region at `sys.argv[4]`, and `N.masks`, bytes of the grammar masks, which follow
+once the program has begun; where there are none, it is launched whole. Each is answered by `N.out`, the bytes of the io
+region that `sys.argv[5:]` name as pairs of offset and length.
 """
 
 import sys
@@ -15,7 +16,10 @@ def main(core: Path, program: str, inputs: Path, offset: int, spans: list[tuple[
     loaded = Core(core)
     for path in sorted(inputs.glob("*.in")):
         loaded.write_region("io", offset, path.read_bytes())
-        loaded.launch(program)
+        if masks := path.with_suffix(".masks").read_bytes():
+            assert loaded.launch_early(program, masks), "the program was not begun early"
+        else:
+            loaded.launch(program)
         path.with_suffix(".out").write_bytes(b"".join(loaded.read_region("io", *span) for span in spans))
     assert "torch" not in sys.modules
 

@@ -46,6 +46,17 @@ def test_programs_compute_on_uploads(core):
     assert words(core.read("COMPLETION"))[0] == 2 * struct.unpack_from("<q", WEIGHTS)[0]
 
 
+def test_masks_may_come_once_a_program_has_begun(core):
+    core.upload("PREFILL_TOKENS", 0, struct.pack("<16q", *range(1, 17)))
+    for mask in (21, 7):
+        assert core.launch_early("decode.1", struct.pack("<I", mask))
+        assert words(core.read("COMPLETION"))[:3] == [2 * mask, 4, 6]
+    with pytest.raises(HeliopauseError, match="leave buffer"):
+        core.launch_early("decode.1", bytes(8))
+    core.launch("decode.1")
+    assert words(core.read("COMPLETION"))[0] == 14
+
+
 def test_rows_and_pages_can_be_set_and_seen(core):
     row = struct.pack("<512q", *range(512))
     core.write_region("rows", 0, row)

@@ -91,7 +91,10 @@ def write_file(folder: Path, contract: bytes, images: list[bytes], weights: byte
 
 
 def build_contract(pb: ModuleType) -> Any:
-    """The contract: prefill doubles 16 tokens into the completion record, snapshot copies a row to a page."""
+    """The contract: prefill doubles 16 tokens into the completion record, and snapshot copies a row to a page.
+
+    Decode does as prefill, and then doubles the grammar mask into the record's first field.
+    """
     contract = pb.PreparedContract(abi=1)
     contract.identity.model_name = "tiny"
     contract.identity.model_fingerprint = contract.identity.storage_digest = "0" * 64
@@ -131,6 +134,7 @@ def add_programs(contract: Any, address: dict[str, int]) -> None:
     double = [address["PREFILL_TOKENS"], address["PREFILL_TOKENS"], address["COMPLETION"], 16]
     weights = [contract.regions[0].address, contract.regions[0].address, address["COMPLETION"], 16]
     to_page = [rows, rows, pages, 512]
+    masks = [address["GRAMMAR_MASKS"], address["GRAMMAR_MASKS"], address["COMPLETION"], 1]
     for name, family, tokens, arguments in [
         ("prefill.64", "PREFILL", 64, double),
         ("decode.1", "DECODE", 0, double),
@@ -142,4 +146,6 @@ def add_programs(contract: Any, address: dict[str, int]) -> None:
     ]:
         program = contract.programs.add(name=name, family=f"OPERATION_FAMILY_{family}", requests=1, tokens=tokens)
         program.nodes.add(kernel=0, arguments=arguments)
+        if name == "decode.1":
+            program.nodes.add(kernel=0, arguments=masks)
         program.bindings.extend(range(len(BUFFERS)))

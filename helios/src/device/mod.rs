@@ -9,6 +9,7 @@ mod copier;
 pub mod cuda;
 mod elf;
 pub mod host;
+mod part;
 
 use std::time::Duration;
 

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use super::bounce::Bounce;
 use super::copier::{CudaCopier, Strided};
-use super::graph::Graph;
 use super::held::Held;
 use super::in_flight::InFlight;
 use super::memory::Memory;
 use super::module::Kernels;
+use super::program::CudaProgram;
 use super::stream::{Event, Pinned, Stream};
 use crate::core::contract::StateLayout;
+use crate::device::part::{Begun, Part};
 use crate::device::{
     Backing, BufferId, COMMANDS_MAX, Copier, DeviceError, Executor, Fence, Inspect, Placement, ProgramId,
 };
@@ -32,7 +33,8 @@ const POLL: Duration = Duration::from_micros(50);
 /// Fields are dropped in their order: graphs before the kernels that they launch, and these before the memory.
 pub struct CudaExecutor {
     stream: Stream,
-    graphs: Vec<Graph>,
+    programs: Vec<CudaProgram>,
+    begun: Begun,
     _kernels: Kernels,
     staging: Pinned,
     in_flight: InFlight,
@@ -47,7 +49,7 @@ pub struct CudaExecutor {
 /// What an executor is made of.
 pub(super) struct Parts {
     pub stream: Stream,
-    pub graphs: Vec<Graph>,
+    pub programs: Vec<CudaProgram>,
     pub kernels: Kernels,
     pub memory: Memory,
     pub staging_bytes: usize,
@@ -59,7 +61,7 @@ pub(super) struct Parts {
 impl CudaExecutor {
     /// Takes over what was put in place. Everything that later steps need is made here.
     pub(super) fn new(parts: Parts) -> Result<Self, DeviceError> {
-        let Parts { stream, graphs, kernels, memory, staging_bytes, held, state, backing } = parts;
+        let Parts { stream, programs, kernels, memory, staging_bytes, held, state, backing } = parts;
         let context = &memory.context;
         let events = (0..COMMANDS_MAX).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -69,7 +71,8 @@ impl CudaExecutor {
             events,
             bounce: Bounce::new(context)?,
             stream,
-            graphs,
+            programs,
+            begun: Begun::default(),
             _kernels: kernels,
             memory: Arc::new(memory),
             state,
@@ -128,6 +131,16 @@ impl CudaExecutor {
         Ok(is_complete)
     }
 
+    /// Submits a part of a program, if the program has it.
+    fn submit(&mut self, program: ProgramId, part: Part) -> Result<Option<u64>, DeviceError> {
+        self.memory.context.bind()?;
+        self.room(0)?;
+        let Some(graph) = self.programs[program.0 as usize].graph(part) else { return Ok(None) };
+        // SAFETY: the core's regions are backed for as long as `self.memory` is here, and programs run one at a time.
+        unsafe { graph.launch(&self.stream) }?;
+        Ok(Some(self.in_flight.submit()))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a wait is bounded by the clock")]
     fn wait_for(&mut self, number: u64, timeout: Duration) -> Result<(), DeviceError> {
         self.memory.context.bind()?;
@@ -167,14 +180,18 @@ impl Executor for CudaExecutor {
     }
 
     fn launch(&mut self, program: ProgramId) -> Result<Fence, DeviceError> {
-        self.memory.context.bind()?;
-        self.room(0)?;
-        let graph = &self.graphs[program.0 as usize];
-        // SAFETY: the core's regions are backed for as long as `self.memory` is here, and programs run one at a time.
-        unsafe { graph.launch(&self.stream) }?;
-        let number = self.in_flight.submit();
+        let number = self.submit(program, self.begun.left(program))?;
+        self.begun.end();
         self.mark_all()?;
-        Ok(Fence(number))
+        Ok(Fence(number.expect("every program is whole, and one that was begun has a rest")))
+    }
+
+    fn launch_early(&mut self, program: ProgramId) -> Result<bool, DeviceError> {
+        let is_begun = self.submit(program, Part::Early)?.is_some();
+        if is_begun {
+            self.begun.begin(program);
+        }
+        Ok(is_begun)
     }
 
     fn is_complete(&mut self, fence: Fence) -> Result<bool, DeviceError> {

@@ -1,9 +1,11 @@
 //! Programs as CUDA graphs: rebuilt node by node and edge by edge, instantiated, and uploaded to the device.
 //!
-//! A rebuilt graph is what was captured: every attribute that a launch had is set on its node, and every edge keeps its port.
+//! A rebuilt graph is what was captured: every attribute that a launch had is set on its node, and every edge keeps its port. The
+//! graph of a part of a program has the edges between its nodes; what the others stand for is the order of launches.
 #![expect(unsafe_code, reason = "the driver's interface is C")]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::context::Context;
@@ -18,7 +20,7 @@ use crate::device::DeviceError;
 
 use sys::CUlaunchAttributeID as Attribute;
 
-/// A program that is ready to be launched. Its kernels and all memory that it touches outlive it.
+/// Nodes of a program that are ready to be launched. Their kernels and all memory that they touch outlive it.
 #[derive(Debug)]
 pub struct Graph {
     context: Arc<Context>,
@@ -29,14 +31,15 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Builds and instantiates `program`, and has `stream` upload it. The context is bound.
+    /// Builds and instantiates a run of a program's nodes, and has `stream` upload it. The context is bound.
     pub fn new(
         context: &Arc<Context>,
         program: &Program,
+        nodes: Range<usize>,
         kernels: &Kernels,
         stream: &Stream,
     ) -> Result<Self, DeviceError> {
-        let template = Template::build(context, program, kernels)?;
+        let template = Template::build(context, program, nodes, kernels)?;
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         let mut executable = std::ptr::null_mut();
         // SAFETY: the template is whole, and the driver writes one handle, which is destroyed in `drop`.
@@ -49,11 +52,11 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Submits the program behind what was submitted to `stream` before.
+    /// Submits the nodes behind what was submitted to `stream` before.
     ///
     /// # Safety
-    /// The memory that the program touches is backed and stays so until the program is complete, and nothing else uses it
-    /// meanwhile in a way that disagrees.
+    /// The memory that the nodes touch is backed and stays so until they are complete, and nothing else uses it meanwhile in a
+    /// way that disagrees.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive, and the rest is the caller's promise.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.executable, stream.raw()) })
@@ -75,7 +78,12 @@ struct Template<'a> {
 }
 
 impl<'a> Template<'a> {
-    fn build(context: &'a Context, program: &Program, kernels: &Kernels) -> Result<Self, DeviceError> {
+    fn build(
+        context: &'a Context,
+        program: &Program,
+        range: Range<usize>,
+        kernels: &Kernels,
+    ) -> Result<Self, DeviceError> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the driver writes one handle, which is destroyed in `drop`.
         check("cuGraphCreate", unsafe { sys::cuGraphCreate(&raw mut graph, 0) })?;
@@ -85,8 +93,8 @@ impl<'a> Template<'a> {
             node: index,
             reason: Box::new(error),
         };
-        let mut nodes = Vec::with_capacity(program.nodes.len());
-        for (index, node) in (0u32..).zip(&program.nodes) {
+        let mut nodes = Vec::with_capacity(range.len());
+        for (index, node) in (0u32..).zip(&program.nodes).skip(range.start).take(range.len()) {
             let added = match node {
                 Node::Launch(launch) => template.add_launch(launch, kernels),
                 Node::Copy(copy) => template.add_copy(copy),
@@ -95,7 +103,7 @@ impl<'a> Template<'a> {
             };
             nodes.push(added.map_err(|error| place((index, error)))?);
         }
-        template.connect(&nodes, &edges(program))?;
+        template.connect(&nodes, &edges_within(program, range))?;
         Ok(template)
     }
 
@@ -220,6 +228,14 @@ impl Drop for Template<'_> {
     }
 }
 
+/// The edges between nodes of `range`, which count from its start.
+fn edges_within(program: &Program, range: Range<usize>) -> Vec<Edge> {
+    let edges = edges(program).into_iter();
+    let inside = edges.filter(|edge| [edge.from, edge.to].iter().all(|&end| range.contains(&(end as usize))));
+    let start = range.start as u32;
+    inside.map(|edge| Edge { from: edge.from - start, to: edge.to - start, ..edge }).collect()
+}
+
 /// A program's edges; one that has none runs its nodes one after another.
 fn edges(program: &Program) -> Vec<Edge> {
     if !program.edges.is_empty() {
@@ -331,6 +347,19 @@ mod tests {
         assert_eq!(ends(edges(&program(1, vec![]))), []);
         let given = Edge { from: 0, to: 2, port: EdgePort::Trigger };
         assert_eq!(edges(&program(3, vec![given])), [given]);
+    }
+
+    #[test]
+    fn a_part_keeps_the_edges_between_its_nodes() {
+        let edge = |from, to, port| Edge { from, to, port };
+        let given = [edge(0, 1, EdgePort::Trigger), edge(1, 2, EdgePort::Trigger), edge(0, 3, EdgePort::End)];
+        let last = edge(2, 3, EdgePort::Start);
+        let program = program(4, [&given[..], &[last]].concat());
+        assert_eq!(edges_within(&program, 0..2), [given[0]]);
+        assert_eq!(edges_within(&program, 2..4), [edge(0, 1, EdgePort::Start)]);
+        // One node has no edges, which does not make a chain of it.
+        assert_eq!(edges_within(&program, 3..4), []);
+        assert_eq!(edges_within(&program, 0..4), [&given[..], &[last]].concat());
     }
 
     #[test]

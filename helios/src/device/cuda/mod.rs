@@ -16,6 +16,7 @@ mod in_flight;
 mod memory;
 mod module;
 mod place;
+mod program;
 pub mod range;
 mod storage;
 mod stream;

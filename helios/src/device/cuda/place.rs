@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::executor::{CudaExecutor, Parts};
-use super::graph::Graph;
 use super::held::Held;
 use super::memory::Memory;
 use super::module::Kernels;
+use super::program::CudaProgram;
 use super::storage::{Transfer, upload};
 use super::stream::Stream;
 use crate::core::Core;
@@ -45,15 +45,12 @@ impl CudaCore {
         let kernels = Kernels::load(context, contract, &core.images)?;
         done("modules");
         let stream = Stream::new(context)?;
-        let programs = contract.programs.iter();
-        let graphs = programs
-            .map(|program| Graph::new(context, program, &kernels, &stream))
-            .collect::<Result<_, _>>()?;
+        let programs = CudaProgram::build_all(context, contract, &kernels, &stream)?;
         stream.synchronize()?;
         done("graphs");
         let parts = Parts {
             stream,
-            graphs,
+            programs,
             kernels,
             memory,
             staging_bytes: staging_bytes(contract),

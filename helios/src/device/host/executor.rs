@@ -8,11 +8,12 @@ use std::time::Duration;
 use super::copier::{HostCopier, Strided};
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::module::Module;
-use super::program::{HostProgram, Part};
+use super::program::HostProgram;
 use super::queue::{Queue, Target};
 use super::read_ahead::ReadAhead;
 use crate::core::contract::{BoundContract, Region, RegionBacking, StateLayout};
 use crate::core::{Core, CoreFile};
+use crate::device::part::{Begun, Part};
 use crate::device::{
     Backing, BufferId, Copier, DeviceError, Executor, Fence, Inspect, ProgramId, io_error, staging_bytes,
 };
@@ -29,8 +30,7 @@ pub struct HostExecutor {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     programs: usize,
-    /// The program whose first part was submitted alone.
-    early: Option<ProgramId>,
+    begun: Begun,
     state: StateLayout,
     backing: Backing,
     _read_ahead: ReadAhead,
@@ -59,7 +59,7 @@ impl HostExecutor {
             queue,
             thread: Some(thread),
             programs: count,
-            early: None,
+            begun: Begun::default(),
             state: contract.state.clone(),
             backing,
             _read_ahead: read_ahead,
@@ -79,22 +79,14 @@ impl Executor for HostExecutor {
     }
 
     fn launch(&mut self, program: ProgramId) -> Result<Fence, DeviceError> {
-        let part = match self.early {
-            None => Part::Whole,
-            Some(early) => {
-                assert_eq!(early, program, "a program that was begun is launched before any other");
-                Part::Rest
-            }
-        };
-        let number = self.submit(program, part)?;
-        self.early = None;
+        let number = self.submit(program, self.begun.left(program))?;
+        self.begun.end();
         Ok(Fence(number))
     }
 
     fn launch_early(&mut self, program: ProgramId) -> Result<bool, DeviceError> {
-        assert_eq!(self.early, None, "a program that was begun is launched before any other");
         self.submit(program, Part::Early)?;
-        self.early = Some(program);
+        self.begun.begin(program);
         Ok(true)
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::program::Part;
+use crate::device::part::Part;
 use crate::device::{COMMANDS_MAX, DeviceError, ProgramId};
 
 /// About 20 µs: longer than the gap between pipelined steps, shorter than anyone would notice on an idle machine.

@@ -69,6 +69,10 @@ def decode_rows(name: str, found: Mapping[str, Any]) -> Iterator[str]:
         if lanes in helios:
             share = raw[lanes] / helios[lanes]
             yield f"replay overhead B={lanes} ({name}): {share:.3f} ({raw[lanes]:.3f} / {helios[lanes]:.3f} ms)"
+    for lanes, times in found.get("submission_gaps_us", {}).items():
+        gap, step_us = times["gap"], times["gap"]["median"] + times["run"]["median"]
+        spread = f"median {gap['median']:.1f} us, p99 {gap['p99']:.1f} us"
+        yield f"submission gap B={lanes} ({name}): {spread}, of {step_us:.0f} us a step"
     if "weight_bytes" not in found:
         return
     copy = found["copy_bytes_per_s"]

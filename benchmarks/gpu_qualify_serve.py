@@ -1,20 +1,24 @@
-"""Serves a core on the GPU: its start, decode steps through the server, streams, cancels, and memory that stays put."""
+"""Serves a core on the GPU: its start, decode steps through the server, streams, cancels, and memory that stays put.
+
+A second start logs the device's timeline, which says what decode steps wait for each other.
+"""
 
 import argparse
 import http.client
 import json
+import os
 import random
 import re
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import IO, Any
 
 from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFORE, merge
@@ -22,6 +26,7 @@ from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFO
 PORT = 18080
 ROUNDS = 5
 READY_MAX_S = 60.0
+TIMELINE = {"FLARE_LOG": "info,helios::device=trace"}
 
 
 def main() -> None:
@@ -44,6 +49,8 @@ def main() -> None:
         code = server.process.wait(30)
     text = f"{served}; device memory {before} MiB before and {after} MiB after; exit code {code}"
     merge(arguments.json, {"helios_step_ms": steps, "served": text})
+    launches = timeline(command, arguments.lanes)
+    merge(arguments.json, {"submission_gaps_us": {str(lanes): gaps_us(launches, lanes) for lanes in arguments.lanes}})
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,13 @@ class Server:
 
 
 @contextmanager
-def serving(command: list[str], *, ready_max_s: float = READY_MAX_S) -> Iterator[Server]:
+def serving(
+    command: list[str], *, ready_max_s: float = READY_MAX_S, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """A server, until the block ends."""
     with tempfile.TemporaryFile() as log:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
         try:
             while not ready():
                 if process.poll() is not None or time.perf_counter() - started > ready_max_s:
@@ -76,6 +85,34 @@ def said(log: IO[bytes]) -> str:
     """A log so far, in one line and without colours."""
     log.seek(0)
     return re.sub(r"\x1b\[\d+m", "", log.read().decode(errors="replace")).strip().replace("\n", " | ")[-2000:]
+
+
+def timeline(command: list[str], lanes: Sequence[int]) -> list[dict[str, Any]]:
+    """The launches that a server logs while it completes prompts, so many at a time, in their order."""
+    with serving([*command, "--log-format", "json"], environment=TIMELINE) as server:
+        for count in lanes:
+            complete(count, STEPS_BEFORE + DECODE_STEPS, seed=count)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(30)
+        server.log.seek(0)
+        # What the server prints of its memory is no part of the log.
+        fields = [json.loads(line)["fields"] for line in server.log if line.startswith(b"{")]
+    return [launch for launch in fields if "run_us" in launch]
+
+
+def gaps_us(launches: Sequence[Mapping[str, Any]], lanes: int) -> dict[str, Any]:
+    """What decode steps of so many lanes took, and what the device waited before each that followed another."""
+    name = f"decode.{lanes}"
+    pairs = zip(launches, launches[1:], strict=False)
+    steps = [launch for before, launch in pairs if before["program"] == launch["program"] == name]
+    if not steps:
+        raise RuntimeError(f"the log has no two launches of {name} in a row")
+    return {"steps": len(steps), **{key: spread([step[f"{key}_us"] for step in steps]) for key in ("gap", "run")}}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The middle and the upper end of many values."""
+    return {"median": median(values), "p99": quantiles(values, n=100, method="inclusive")[98]}
 
 
 def ready() -> bool:

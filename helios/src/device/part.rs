@@ -22,6 +22,15 @@ pub enum Part {
 }
 
 impl Part {
+    /// What a log calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Early => "early",
+            Self::Rest => "rest",
+        }
+    }
+
     /// The part's nodes, of `count` in all, the first `early` of which read no masks.
     pub fn nodes(self, early: usize, count: usize) -> Range<usize> {
         match self {

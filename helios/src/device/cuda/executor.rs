@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use super::bounce::Bounce;
 use super::copier::{CudaCopier, Strided};
 use super::held::Held;
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Mark};
 use super::memory::Memory;
 use super::module::Kernels;
 use super::program::CudaProgram;
 use super::stream::{Event, Pinned, Stream};
+use super::timeline::Timeline;
 use crate::core::contract::StateLayout;
 use crate::device::part::{Begun, Part};
 use crate::device::{
@@ -40,6 +41,7 @@ pub struct CudaExecutor {
     in_flight: InFlight,
     held: Held,
     events: Vec<Event>,
+    timeline: Option<Timeline>,
     bounce: Bounce,
     memory: Arc<Memory>,
     state: StateLayout,
@@ -69,6 +71,7 @@ impl CudaExecutor {
             in_flight: InFlight::new(COMMANDS_MAX, staging_bytes as u64),
             held,
             events,
+            timeline: Timeline::new(context)?,
             bounce: Bounce::new(context)?,
             stream,
             programs,
@@ -104,7 +107,16 @@ impl CudaExecutor {
         while let Some(mark) = self.in_flight.oldest()
             && self.events[mark.event].is_complete()?
         {
-            self.in_flight.pass(mark);
+            self.pass(mark)?;
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, mark: Mark) -> Result<(), DeviceError> {
+        self.in_flight.pass(mark);
+        if let Some(timeline) = &mut self.timeline {
+            let (in_flight, programs) = (&self.in_flight, &self.programs);
+            timeline.log(|number| in_flight.is_complete(number), |id| &programs[id.0 as usize].name)?;
         }
         Ok(())
     }
@@ -126,7 +138,7 @@ impl CudaExecutor {
         let Some(mark) = self.in_flight.mark_behind(number) else { return Ok(false) };
         let is_complete = self.events[mark.event].is_complete()?;
         if is_complete {
-            self.in_flight.pass(mark);
+            self.pass(mark)?;
         }
         Ok(is_complete)
     }
@@ -136,9 +148,16 @@ impl CudaExecutor {
         self.memory.context.bind()?;
         self.room(0)?;
         let Some(graph) = self.programs[program.0 as usize].graph(part) else { return Ok(None) };
+        if let Some(timeline) = &mut self.timeline {
+            timeline.begin(&self.stream)?;
+        }
         // SAFETY: the core's regions are backed for as long as `self.memory` is here, and programs run one at a time.
         unsafe { graph.launch(&self.stream) }?;
-        Ok(Some(self.in_flight.submit()))
+        let number = self.in_flight.submit();
+        if let Some(timeline) = &mut self.timeline {
+            timeline.end(&self.stream, program, part, number)?;
+        }
+        Ok(Some(number))
     }
 
     #[expect(clippy::disallowed_methods, reason = "a wait is bounded by the clock")]

@@ -20,6 +20,7 @@ mod program;
 pub mod range;
 mod storage;
 mod stream;
+mod timeline;
 
 pub use executor::CudaExecutor;
 pub use place::CudaCore;

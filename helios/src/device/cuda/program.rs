@@ -17,6 +17,7 @@ use crate::device::part::{Part, early_nodes};
 /// A program's graphs. Its kernels and all memory that it touches outlive it.
 #[derive(Debug)]
 pub(super) struct CudaProgram {
+    pub name: String,
     whole: Graph,
     /// What is launched early, and the rest.
     parts: Option<[Graph; 2]>,
@@ -34,7 +35,11 @@ impl CudaProgram {
         let build = |(program, early): (&Program, usize)| {
             let graph = |nodes| Graph::new(context, program, nodes, kernels, stream);
             let parts = parts(program, early).map(|[first, second]| Ok([graph(first)?, graph(second)?]));
-            Ok(Self { whole: graph(0..program.nodes.len())?, parts: parts.transpose()? })
+            Ok(Self {
+                name: program.name.clone(),
+                whole: graph(0..program.nodes.len())?,
+                parts: parts.transpose()?,
+            })
         };
         programs.map(build).collect()
     }

@@ -84,11 +84,20 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
+    /// An event that keeps no time.
     pub fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// An event that keeps the time at which it is passed.
+    pub fn timed(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn with_flags(context: &Arc<Context>, flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
         let mut event = std::ptr::null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: the driver writes one handle, which is destroyed in `drop`.
-        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags as u32) })?;
         Ok(Self { context: Arc::clone(context), event })
     }
 
@@ -105,6 +114,16 @@ impl Event {
             sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             answer => check("cuEventQuery", answer).map(|()| true),
         }
+    }
+
+    /// Microseconds from the passing of `earlier` to that of this event. Both keep time and are passed.
+    pub fn since_us(&self, earlier: &Self) -> Result<f32, DeviceError> {
+        let mut elapsed_ms = 0.0;
+        // SAFETY: both are alive, and the driver writes one number.
+        check("cuEventElapsedTime", unsafe {
+            sys::cuEventElapsedTime_v2(&raw mut elapsed_ms, earlier.event, self.event)
+        })?;
+        Ok(elapsed_ms * 1e3)
     }
 
     /// Blocks until what the event was recorded behind is complete.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ignition.digests import block_digests
 from ignition.frontend.assets import FrontendAssets
 
 READ_BLOCK_BYTES = 8 << 20
@@ -60,10 +61,10 @@ class Checkpoint(ABC):
         return sum(info.stored_bytes for info in self.tensors.values())
 
     def fingerprint(self) -> str:
-        """SHA-256 in hex over the configuration and every tensor's name, type, shape and stored bytes."""
+        """SHA-256 in hex over the configuration, and every tensor's name, type, shape and blocks' digests."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
         for name, info in sorted(self.tensors.items()):
             digest.update(f"\0{name}\0{info.stored_type}\0{list(info.shape)}\0".encode())
-            for block in self.stored_blocks(name):
-                digest.update(block)
+            for one in block_digests(self.stored_blocks(name)):
+                digest.update(one)
         return digest.hexdigest()

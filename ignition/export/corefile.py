@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ignition.digests import block_digests
 from ignition.errors import PreparationError
 
 FILE_NAME = "rank-0.safetensors"
@@ -23,7 +24,7 @@ HEADER_BYTES_MAX = 100 << 20
 
 @dataclass(frozen=True)
 class StoragePayload:
-    """A region's content, given by blocks as often as it is asked for."""
+    """A region's content, given by blocks of `BLOCK_BYTES` as often as it is asked for."""
 
     size_bytes: int
     blocks: Callable[[], Iterable[bytes | memoryview]]
@@ -91,11 +92,16 @@ def encode_header(parts: CoreParts) -> bytes:
 
 
 def storage_digest(storage: Mapping[str, StoragePayload]) -> str:
-    """SHA-256 in hex over every payload in region order."""
+    """SHA-256 in hex over the digests of every payload's blocks of `BLOCK_BYTES`, in region order."""
+    return digest_of_payloads(payload.blocks() for payload in storage.values())
+
+
+def digest_of_payloads(payloads: Iterable[Iterable[bytes | memoryview]]) -> str:
+    """The storage digest, of payloads given by blocks."""
     state = hashlib.sha256()
-    for payload in storage.values():
-        for block in payload.blocks():
-            state.update(block)
+    for blocks in payloads:
+        for digest in block_digests(blocks):
+            state.update(digest)
     return state.hexdigest()
 
 
@@ -161,9 +167,4 @@ class CoreReader:
 
 def storage_digest_of(reader: CoreReader) -> str:
     """The storage digest of a file as it lies."""
-    state = hashlib.sha256()
-    for name in reader.names():
-        if name.startswith("storage."):
-            for block in reader.read_blocks(name):
-                state.update(block)
-    return state.hexdigest()
+    return digest_of_payloads(reader.read_blocks(name) for name in reader.names() if name.startswith("storage."))

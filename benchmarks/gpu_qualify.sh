@@ -12,7 +12,8 @@ set -uo pipefail
 
 kit=$(realpath "$1") out=$(realpath "$2")
 shift 2
-work=${QUALIFY_WORK:-/dev/shm/qualify} site=/tmp/qualify-site
+work=${QUALIFY_WORK:-/dev/shm/qualify}
+site=$work/site
 mkdir -p "$work" "$site" "$out"
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$kit"/*.whl
 export PYTHONPATH=$site:$kit/tree:${PYTHONPATH:-} XDG_CACHE_HOME=$work/cache PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false

@@ -73,6 +73,9 @@ def decode_rows(name: str, found: Mapping[str, Any]) -> Iterator[str]:
         gap, step_us = times["gap"], times["gap"]["median"] + times["run"]["median"]
         spread = f"median {gap['median']:.1f} us, p99 {gap['p99']:.1f} us"
         yield f"submission gap B={lanes} ({name}): {spread}, of {step_us:.0f} us a step"
+    if "constrained_step_ms" in found:
+        constrained, free = found["constrained_step_ms"], helios["1"]
+        yield f"constrained decode B=1 ({name}): {constrained / free:.3f} of a free step ({constrained:.3f} ms)"
     if "weight_bytes" not in found:
         return
     copy = found["copy_bytes_per_s"]
@@ -97,6 +100,10 @@ def program_rows(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     for program, trace in found.get("timeline_us", {}).items():
         parts = [f"{one['us']:.0f} {one['name']} x{one['launches']:.0f}" for one in trace["kernels"][:KERNELS_SHOWN]]
         yield f"timeline {program} {name}: {trace['step']:.0f} us, idle {trace['idle']:.1f}; {', '.join(parts)}"
+    if prompt := found.get("prompt"):
+        rate = prompt["tokens"] / prompt["first_token_ms"] * 1e3
+        after = f"{prompt['tokens']} tokens: {prompt['first_token_ms']:.1f} ms, {rate:.0f} tokens/s"
+        yield f"first token {name} after {after}"
     for program, cost_ms in found.get("program_ms", {}).items():
         if program.startswith("prefill"):
             tokens = int(program.partition(".")[2])

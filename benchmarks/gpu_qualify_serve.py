@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -23,10 +24,20 @@ from typing import IO, Any
 
 from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFORE, merge
 
-PORT = 18080
 ROUNDS = 5
+PROMPT_TOKENS = 4096
+CONSTRAINT = {"guided_regex": "[a-z ]{4000}"}
 READY_MAX_S = 60.0
 TIMELINE = {"FLARE_LOG": "info,helios::device=trace"}
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+PORT = free_port()
 
 
 def main() -> None:
@@ -43,12 +54,15 @@ def main() -> None:
         complete(1, 8, seed=0)
         before = device_memory_mib()
         steps = {str(lanes): helios_step_ms(lanes) for lanes in arguments.lanes}
+        constrained = helios_step_ms(1, CONSTRAINT)
+        prompt_s = median(complete(1, 1, seed=number, prompt_tokens=PROMPT_TOKENS) for number in range(ROUNDS))
         served = streams(4)
         after = device_memory_mib()
         server.process.send_signal(signal.SIGTERM)
         code = server.process.wait(30)
     text = f"{served}; device memory {before} MiB before and {after} MiB after; exit code {code}"
-    merge(arguments.json, {"helios_step_ms": steps, "served": text})
+    merge(arguments.json, {"helios_step_ms": steps, "constrained_step_ms": constrained, "served": text})
+    merge(arguments.json, {"prompt": {"tokens": PROMPT_TOKENS, "first_token_ms": prompt_s * 1e3}})
     launches = timeline(command, arguments.lanes)
     merge(arguments.json, {"submission_gaps_us": {str(lanes): gaps_us(launches, lanes) for lanes in arguments.lanes}})
 
@@ -130,29 +144,31 @@ def request(method: str, path: str, body: dict[str, Any] | None = None) -> http.
     return connection.getresponse()
 
 
-def complete(lanes: int, tokens: int, *, seed: int) -> float:
+def complete(
+    lanes: int, tokens: int, *, seed: int, prompt_tokens: int = HISTORY_TOKENS, more: Mapping[str, str] | None = None
+) -> float:
     """Seconds of completions at the same time, each of so many tokens after a prompt of its own."""
     draw = random.Random(seed)
 
     def one(prompt: list[int]) -> None:
         fields = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "cache_prompt": False}
-        response = request("POST", "/v1/completions", fields)
+        response = request("POST", "/v1/completions", {**fields, **(more or {})})
         usage = json.loads(response.read())["usage"]
         if usage["completion_tokens"] != tokens:
             raise RuntimeError(f"{usage} instead of {tokens} tokens")
 
-    prompts = [[draw.randrange(1000, 40000) for _ in range(HISTORY_TOKENS)] for _ in range(lanes)]
+    prompts = [[draw.randrange(1000, 40000) for _ in range(prompt_tokens)] for _ in range(lanes)]
     started = time.perf_counter()
     with ThreadPoolExecutor(lanes) as pool:
         list(pool.map(one, prompts))
     return time.perf_counter() - started
 
 
-def helios_step_ms(lanes: int) -> float:
+def helios_step_ms(lanes: int, more: Mapping[str, str] | None = None) -> float:
     """Milliseconds of a decode step: what answers take that are so many steps longer, each sent whole."""
     differences = []
     for number in range(ROUNDS):
-        short, long = (complete(lanes, STEPS_BEFORE + more, seed=number) for more in (0, DECODE_STEPS))
+        short, long = (complete(lanes, STEPS_BEFORE + steps, seed=number, more=more) for steps in (0, DECODE_STEPS))
         differences.append((long - short) / DECODE_STEPS * 1e3)
     return median(differences)
 
@@ -179,7 +195,8 @@ def streams(count: int) -> str:
 
 def device_memory_mib() -> int:
     """Device memory in use, by all processes."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    query = ["nvidia-smi", f"--id={gpu}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
 

@@ -78,9 +78,3 @@ def entry_key(tunable: Tunable, query: Query) -> str:
     candidates = json.dumps([dict(one) for one in tunable.candidates(query)], sort_keys=True)
     offered = hashlib.sha256(candidates.encode()).hexdigest()[:16]
     return f"{query} version {tunable.version} of {offered}"
-
-
-def default_selection_folder() -> Path:
-    """Where selections stay between preparations."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "flare" / "selections"

@@ -1,5 +1,6 @@
 """An NVIDIA GPU as a device of preparation."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import ignition.kernels.triton.torch_ops  # noqa: F401 - Registers the device's operators.
+from ignition.caches import cache_folder
 from ignition.components.weights import WeightStore
 from ignition.devices.cuda.bench import CudaBench, elapsed_ms
 from ignition.devices.cuda.compile import CompiledTrunk
@@ -19,7 +21,7 @@ from ignition.errors import PreparationError, UsageError
 from ignition.export import core_pb2
 from ignition.kernels.candidates import choosing
 from ignition.preparation.capture import Program, ProgramPlan, Recording, TrunkCall
-from ignition.preparation.selections import SelectionCache, default_selection_folder
+from ignition.preparation.selections import SelectionCache
 from ignition.preparation.storage import Storage
 from ignition.preparation.tuning import TuningSession
 
@@ -57,7 +59,8 @@ class CudaDevice:
         self._graphs: dict[str, heliopause.CapturedGraph] = {}
 
     def start(self) -> None:
-        """Nothing is built ahead: kernels are compiled as they are first called."""
+        """Kernels are compiled as they are first called, and kept where a restart of the machine keeps them."""
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
 
     def compile(self, trunk: nn.Module, *, hidden: int, rows: Sequence[int]) -> TrunkCall:
         """Compile the trunk for every row count."""
@@ -73,7 +76,7 @@ class CudaDevice:
             "torch": torch.__version__,
             "triton": version("triton"),
         }
-        self.tuning = TuningSession(SelectionCache(default_selection_folder(), namespace))
+        self.tuning = TuningSession(SelectionCache(cache_folder("selections"), namespace))
         # The largest first: what they leave free serves the smaller ones.
         functions = [plan.function for plan in sorted(plans, key=lambda plan: -plan.rows)]
         with torch.no_grad():

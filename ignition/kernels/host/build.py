@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from ignition.caches import cache_folder
 from ignition.errors import PreparationError
 
 SOURCES = Path(__file__).parent
@@ -84,7 +85,7 @@ class Builder:
     """Compiles and links for one tier; counts what the cache already held."""
 
     tier: IsaTier
-    cache_folder: Path = field(default_factory=lambda: default_cache_folder())
+    cache_folder: Path = field(default_factory=lambda: cache_folder("objects"))
     hits: int = 0
     misses: int = 0
 
@@ -141,12 +142,6 @@ class Compilation:
 def include_flags(folder: Path) -> tuple[str, str]:
     """Find headers in a folder, and leave its path out of the object."""
     return (f"-I{folder}", f"-ffile-prefix-map={folder}=include")
-
-
-def default_cache_folder() -> Path:
-    """Where built objects stay between preparations."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "flare" / "objects"
 
 
 @cache

@@ -16,6 +16,9 @@ from ignition.kernels.ops import LANE_FIELDS
 HISTORY_TOKENS = 2048
 """Tokens that a decoded row attends over, where a context is as long."""
 
+CHUNK_HISTORY_TOKENS = 28672
+"""Tokens before a chunk of a prompt, where a context is as long: what an agent appends comes after a long history."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -69,13 +72,15 @@ def live_rows(
     Logical pages share physical ones, so that histories need no memory.
     """
     count, slots, device = token_slots.numel(), page_table.shape[0], token_slots.device
-    decodes = count <= slots
-    first = min(HISTORY_TOKENS, context_tokens) - 1 if decodes else 0
-    row = torch.arange(count, device=device)
+    decodes, row = count <= slots, torch.arange(count, device=device)
+    if decodes:
+        position = torch.full_like(row, min(HISTORY_TOKENS, context_tokens) - 1)
+    else:
+        position = (row + max(0, min(CHUNK_HISTORY_TOKENS, context_tokens - count))).clamp(max=context_tokens - 1)
     table = torch.arange(page_table.numel(), device=device, dtype=torch.int32) % (pages.numel() // page_stride)
     return (
         row if decodes else torch.zeros_like(row),
-        torch.full_like(row, first) if decodes else row.clamp(max=context_tokens - 1),
+        position,
         table.view_as(page_table),
         pages,
     )

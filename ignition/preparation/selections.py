@@ -16,7 +16,7 @@ from typing import Any
 
 from ignition.kernels.candidates import Candidate, Query, Tunable
 
-WORKLOAD_SCHEMA = 1
+WORKLOAD_SCHEMA = 2
 """Raised when fixtures or the way of measuring change what a race would say."""
 
 

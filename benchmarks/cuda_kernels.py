@@ -50,6 +50,7 @@ Job = tuple[str, str, int, Any]
 def capture(step: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """A graph of one step, after one outside of it that compiles and loads."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
     with torch.cuda.stream(side):
         step()
     torch.cuda.synchronize()

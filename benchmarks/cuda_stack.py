@@ -192,6 +192,28 @@ class Stack:
         linear.vocabulary(h.view(self.count, -1), self.head, r.logits, lanes, g.vocabulary, configs["head"])
         r.sample(lanes)
 
+    def chunk(self, tokens: int, config: Any) -> Callable[[], torch.Tensor]:
+        """The layers over the last tokens of the context, as a prefill runs them, with attention's configuration."""
+        g, first = self.geometry, self.context - tokens
+        positions = torch.arange(first, self.context, device="cuda")
+        slots = torch.zeros_like(positions)
+        cosines, sines, start = self.cosines[positions], self.sines[positions], self.table[:tokens].view(1, tokens, -1)
+
+        def step() -> torch.Tensor:
+            x = start
+            for layer in self.layers:
+                qkv = linear.norm_linear(x, layer.input_gain, EPS, layer.qkv, None, g.joined)
+                y = attention.rotary_attention(
+                    *(qkv, cosines, sines, slots, positions, self.page_table, self.pages, g.heads, g.key_heads),
+                    *(self.page_stride, layer.key_offset, layer.value_offset, g.width**-0.5, 0, self.context, config),
+                )
+                x = linear.linear_add(y.view(1, tokens, -1), layer.o, None, x, g.hidden)
+                m = linear.norm_gated(x, layer.output_gain, EPS, layer.gate_up, g.intermediate)
+                x = linear.linear_add(m, layer.down, None, x, g.hidden)
+            return x
+
+        return step
+
     def contiguous_cache(self, layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
         """A layer's keys and values as [B, Hk, context, D], for attention that knows no pages."""
         g = self.geometry
@@ -223,6 +245,30 @@ def run_part(geometry: Geometry, part: str, count: int, config: Any, weights: in
                 linear.vocabulary(x, matrix, logits, lanes, n, config)
             else:
                 linear.linear_add(x, matrix, None, residual, n, config)
+
+    run()
+    return run
+
+
+def run_attention(
+    geometry: Geometry, rows: int, requests: int, context: int, config: Any, caches: int
+) -> Callable[[], None]:
+    """Attention alone of the last rows of a context, or of a row of each of several; over caches one after another."""
+    g, segment, blocks = geometry, 64 * geometry.key_heads * geometry.width * 2, -(-context // 64)
+    pages = [random(requests * blocks * segment).view(torch.uint8) for _ in range(caches)]
+    table = torch.randperm(requests * blocks, device="cuda").to(torch.int32).view(requests, blocks)
+    positions = torch.arange(context - rows, context, device="cuda")
+    slots = torch.zeros_like(positions)
+    if requests > 1:
+        slots, positions = torch.arange(requests, device="cuda"), torch.full((requests,), context - 1, device="cuda")
+    qkv, angle = random(1, slots.numel(), g.joined), random(slots.numel(), g.width)
+
+    def run() -> None:
+        for memory in pages:
+            attention.rotary_attention(
+                *(qkv, angle, angle, slots, positions, table, memory, g.heads, g.key_heads, 2 * segment, 0, segment),
+                *(g.width**-0.5, 0, context, config),
+            )
 
     run()
     return run
@@ -262,6 +308,44 @@ def plain_step(stack: Stack, layer: Callable[..., torch.Tensor] = plain_layer) -
             weights = (w.input_gain, w.qkv, w.o, w.output_gain, w.gate_up, w.down)
             x = layer(x, weights, cache, angles, heads, position)
         return functional.linear(functional.rms_norm(x, (hidden,), stack.gain, EPS), stack.head).float()
+
+    return step
+
+
+def plain_chunk_layer(
+    x: torch.Tensor, weights: Tensors, cache: Tensors, angles: Tensors, heads: int, history: int
+) -> torch.Tensor:
+    """A layer over a chunk x [T, K] in plain torch, with its flash attention, over a contiguous cache."""
+    (input_gain, qkv, o, output_gain, gate_up, down), (keys, values), (cosines, sines) = weights, cache, angles
+    count, hidden = x.shape
+    key_heads, width = keys.shape[1], keys.shape[3]
+    parts = functional.linear(functional.rms_norm(x, (hidden,), input_gain, EPS), qkv).view(count, -1, width)
+    q, k, v = torch.split(parts, [heads, key_heads, key_heads], 1)
+    keys[0, :, history:] = rotate(k, cosines, sines).transpose(0, 1)
+    values[0, :, history:] = v.transpose(0, 1)
+    y = flash(rotate(q, cosines, sines).transpose(0, 1)[None], keys, values)
+    x = x + functional.linear(y[0].transpose(0, 1).reshape(count, -1), o)
+    a, b = functional.linear(functional.rms_norm(x, (hidden,), output_gain, EPS), gate_up).chunk(2, -1)
+    return x + functional.linear(functional.silu(a) * b, down)
+
+
+def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """torch's flash attention of q [B, H, T, D], the last T of the keys' positions."""
+    y: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+    return y
+
+
+def plain_chunk(stack: Stack, tokens: int, layer: Callable[..., torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """What `Stack.chunk` computes, in plain torch."""
+    caches = [stack.contiguous_cache(weights) for weights in stack.layers]
+    history, heads = stack.context - tokens, stack.geometry.heads
+    angles = (stack.cosines[history : stack.context], stack.sines[history : stack.context])
+
+    def step() -> torch.Tensor:
+        x = stack.table[:tokens]
+        for w, cache in zip(stack.layers, caches, strict=True):
+            x = layer(x, (w.input_gain, w.qkv, w.o, w.output_gain, w.gate_up, w.down), cache, angles, heads, history)
+        return x
 
     return step
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from ignition.kernels.triton import projection
 from ignition.kernels.triton.projection import Config, Shape
-from ignition.kernels.triton.rows import gated, norm
+from ignition.kernels.triton.rows import add, gated, norm
 
 
 def linear(
@@ -31,7 +31,7 @@ def linear_add(
 ) -> torch.Tensor:
     """residual + linear(x), both rounded."""
     if is_product(x):
-        return functional.linear(x, weight, bias).add_(residual)
+        return add(residual, functional.linear(x, weight, bias))
     return stream(x, weight, out_features, config, bias=bias, residual=residual)
 
 

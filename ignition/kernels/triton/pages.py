@@ -68,28 +68,61 @@ def write_rows(
 
 
 @triton.jit
-def rotate_and_write_rows(
-    qkv, cosines, sines, q, token_slots, positions, page_table, pages, table_width, page_stride, key_offset,
-    value_offset, HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr,
+def rotate_and_write_tile(
+    qkv, cosines, sines, q, token_slots, positions, page_table, pages, count, table_width, page_stride, key_offset,
+    value_offset, HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, WIDE_HALF: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """One head of one token a program: a query is rotated to `q`, a key is rotated into its page, a value written."""
+    """One head of some tokens: a query is rotated to `q`, a key is rotated into its page, a value written."""
     wait_for_previous()
-    t, head = tl.program_id(0), tl.program_id(1)
-    d = tl.arange(0, WIDE_D)
-    at = (t.to(tl.int64) * (HEADS + 2 * KEY_HEADS) + head) * D
+    head = tl.program_id(1)
+    t, d = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.arange(0, WIDE_HALF)[None, :]
+    half: tl.constexpr = D // 2
+    mask = (t < count)[:, None] & (d < half)
+    at = qkv + (t * (HEADS + 2 * KEY_HEADS) + head)[:, None] * D + d
+    left, right = tl.load(at, mask=mask, other=0), tl.load(at + half, mask=mask, other=0)
+    if head < HEADS + KEY_HEADS:
+        angle = t[:, None] * D + d
+        cosine = tl.load(cosines + angle, mask=mask, other=0).to(tl.float32)
+        sine = tl.load(sines + angle, mask=mask, other=0).to(tl.float32)
+        a, b = left.to(tl.float32), right.to(tl.float32)
+        left, right = (a * cosine - b * sine).to(tl.bfloat16), (b * cosine + a * sine).to(tl.bfloat16)
     if head < HEADS:
-        vector = rotated(qkv, at, d, cosines, sines, t * D, d < D, D)
-        tl.store(q + (t.to(tl.int64) * HEADS + head) * D + d, vector, mask=d < D)
+        to = q + (t * HEADS + head)[:, None] * D + d
     else:
-        slot, position = tl.load(token_slots + t), tl.load(positions + t)
+        slot = tl.load(token_slots + t, mask=t < count, other=-1)
+        position = tl.load(positions + t, mask=slot >= 0, other=0)
         page = page_of(page_table, slot, position // PAGE_TOKENS, tl.where(slot >= 0, table_width, 0))
-        if page >= 0:
-            key_head = (head - HEADS) % KEY_HEADS
-            to = pages + page.to(tl.int64) * page_stride + (key_head * PAGE_TOKENS + position % PAGE_TOKENS) * D + d
-            if head < HEADS + KEY_HEADS:
-                tl.store(to + key_offset, rotated(qkv, at, d, cosines, sines, t * D, d < D, D), mask=d < D)
-            else:
-                tl.store(to + value_offset, tl.load(qkv + at + d, mask=d < D), mask=d < D)
+        key_head = (head - HEADS) % KEY_HEADS
+        offset = tl.where(head < HEADS + KEY_HEADS, key_offset, value_offset)
+        place = page.to(tl.int64) * page_stride + (key_head * PAGE_TOKENS + position % PAGE_TOKENS) * D
+        to = pages + offset + place[:, None] + d
+        mask = mask & (page >= 0)[:, None]
+    tl.store(to, left, mask=mask)
+    tl.store(to + half, right, mask=mask)
+
+
+def rotate_and_write(
+    qkv: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    token_slots: torch.Tensor,
+    positions: torch.Tensor,
+    page_table: torch.Tensor,
+    place: Place,
+    heads: int,
+    key_heads: int,
+) -> torch.Tensor:
+    """The rotated query bf16[T, Hq, D] of joined q, k, v bf16[..., T, (Hq + 2 Hk) D]; the rest goes to its pages."""
+    count, width, tokens = token_slots.numel(), qkv.shape[-1] // (heads + 2 * key_heads), 16
+    query = torch.empty((count, heads, width), dtype=qkv.dtype, device=qkv.device)
+    rotate_and_write_tile[(triton.cdiv(count, tokens), heads + 2 * key_heads)](
+        *(qkv, cosines, sines, query, token_slots, positions, page_table, place.pages, count, page_table.shape[1]),
+        *place[1:],
+        **{"HEADS": heads, "KEY_HEADS": key_heads, "D": width, "WIDE_HALF": triton.next_power_of_2(width // 2)},
+        **{"TOKENS": tokens, "num_warps": 4, **dependent()},
+    )
+    return query
 
 
 def kv_write(

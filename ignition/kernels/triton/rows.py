@@ -44,6 +44,15 @@ def gate_rows(x, y, K, BLOCK: tl.constexpr):
     tl.store(y + t * K + k, value.to(tl.bfloat16), mask=k < K)
 
 
+@triton.jit
+def add_values(x, y, count, BLOCK: tl.constexpr):
+    """y += x, of rounded values."""
+    wait_for_previous()
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.load(x + i, mask=i < count, other=0), tl.load(y + i, mask=i < count, other=0)
+    tl.store(y + i, (a.to(tl.float32) + b.to(tl.float32)).to(tl.bfloat16), mask=i < count)
+
+
 def embedding(
     tokens: torch.Tensor, token_slots: torch.Tensor, weight: torch.Tensor, rows: int, width: int
 ) -> torch.Tensor:
@@ -69,10 +78,17 @@ def norm(x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
     return y
 
 
+def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """y += x."""
+    count = y.numel()
+    add_values[(triton.cdiv(count, 2048),)](x, y, count, **{"BLOCK": 2048, "num_warps": 4, **dependent()})
+    return y
+
+
 def gated(x: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up of x bf16[..., 2 K], gate then up."""
     width = x.shape[-1] // 2
     y = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-    grid = (y.numel() // width, triton.cdiv(width, 1024))
-    gate_rows[grid](x, y, width, **{"BLOCK": 1024, **dependent()})
+    grid = (y.numel() // width, triton.cdiv(width, 2048))
+    gate_rows[grid](x, y, width, **{"BLOCK": 2048, "num_warps": 4, **dependent()})
     return y

@@ -14,7 +14,7 @@ from ignition.kernels.candidates import Candidate, Query, Tunable
 from ignition.kernels.triton import attention, linear, pages, projection, rows, sampling, state, token_state
 
 Tensor = torch.Tensor
-VERSION = 1
+VERSION = 2
 """Of every tunable here: raised when a configuration of the same values would mean something else."""
 
 

@@ -7,22 +7,24 @@ from tensors import BF16_ULP, DEVICE, bf16
 from ignition.kernels.triton import attention, pages
 from ignition.kernels.triton.attention import Config
 
-SCALE, TABLE_WIDTH, SLOTS = 0.3, 4, 3
+SCALE = 0.3
 LENGTHS = (130, 1, 200)
 
 
 class Cache:
-    """Pages of three slots in no order, filled with NaN where nothing was written."""
+    """Pages of some slots in no order, filled with NaN where nothing was written."""
 
-    def __init__(self, heads, width):
-        """Every slot holds as many random tokens as LENGTHS says, its last one apart."""
+    def __init__(self, heads, width, lengths=LENGTHS):
+        """Every slot has as many random tokens as `lengths` says."""
+        slots, blocks = len(lengths), -(-max(lengths) // 64)
         self.stride = 4 * 64 * heads * width + 4096
         self.offsets = (64, 64 + 2 * 64 * heads * width)
-        self.memory = torch.full((16 * self.stride,), 255, dtype=torch.uint8, device=DEVICE)
-        order = torch.randperm(16, generator=torch.Generator().manual_seed(1))[: SLOTS * TABLE_WIDTH]
-        self.table = order.to(torch.int32).view(SLOTS, TABLE_WIDTH).to(DEVICE)
-        self.keys = [bf16(count, heads, width, seed=10 + slot) for slot, count in enumerate(LENGTHS)]
-        self.values = [bf16(count, heads, width, seed=20 + slot) for slot, count in enumerate(LENGTHS)]
+        pages = slots * blocks + 3
+        self.memory = torch.full((pages * self.stride,), 255, dtype=torch.uint8, device=DEVICE)
+        order = torch.randperm(pages, generator=torch.Generator().manual_seed(1))[: slots * blocks]
+        self.table = order.to(torch.int32).view(slots, blocks).to(DEVICE)
+        self.keys = [bf16(count, heads, width, seed=10 + slot) for slot, count in enumerate(lengths)]
+        self.values = [bf16(count, heads, width, seed=20 + slot) for slot, count in enumerate(lengths)]
 
     def write(self, slot, begin, end):
         """Writes positions of a slot."""
@@ -109,3 +111,36 @@ def test_a_chunk_attends_to_its_past_and_itself(heads, key_heads, width, splits,
     for row in range(live):
         expected, bound = exact(query[row], cache.keys[0][: 41 + row], cache.values[0][: 41 + row], window)
         assert torch.all((y[row].double() - expected).abs() <= bound)
+
+
+WHOLE, FIRST = 2100, 2010
+"""A history of 33 blocks of a page, so that rows of one tile divide it into two parts differently."""
+
+
+def attend_chunk(cache, query, first, live, config, window):
+    """Attention of a chunk of slot 0 that begins at `first`, of `query` at its positions, then padding."""
+    rows = torch.cat((query[first : first + live], query.new_zeros(96 - live, *query.shape[1:])))
+    slots = torch.tensor([0] * live + [-1] * (96 - live), device=DEVICE)
+    positions = torch.tensor([*range(first, first + live), *[0] * (96 - live)], device=DEVICE)
+    return attention.attention(
+        *(rows, slots, positions, cache.table, cache.memory, cache.keys[0].shape[1], *cache.place),
+        *(SCALE, window, 4096, config),
+    )
+
+
+@pytest.mark.parametrize("window", [0, 700])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_a_row_after_a_long_history_is_the_same_in_every_chunk(splits, window):
+    """Within rounding of float64, and the same bits wherever the chunk begins and ends."""
+    config = Config(splits, block_tokens=48)
+    cache = Cache(1, 64, (WHOLE,))
+    cache.write(0, 0, WHOLE)
+    query = bf16(WHOLE, 2, 64, seed=5)
+    y = attend_chunk(cache, query, FIRST, 90, config, window)
+    assert torch.all(y[90:] == 0)
+    for row in range(0, 90, 7):
+        end = FIRST + row + 1
+        expected, bound = exact(query[end - 1], cache.keys[0][:end], cache.values[0][:end], window)
+        assert torch.all((y[row].double() - expected).abs() <= bound)
+    again = attend_chunk(cache, query, FIRST + 21, 40, config, window)
+    assert torch.equal(again[:40], y[21:61])

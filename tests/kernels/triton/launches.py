@@ -10,6 +10,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from unittest.mock import patch
 
 import torch
 import triton
@@ -110,6 +112,15 @@ def compile_for(launch, capability):
 
 
 def compile_all(launches, capability):
-    """Compiles launches, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
+    """Compiles launches, two at a time.
+
+    Python 3.11's parser counts its depth in one place for all threads and may fail where two parse, so they take turns.
+    """
+    turn, parse = Lock(), JITFunction.parse
+
+    def parse_in_turn(kernel):
+        with turn:
+            return parse(kernel)
+
+    with ThreadPoolExecutor(2) as pool, patch.object(JITFunction, "parse", parse_in_turn):
         return list(pool.map(lambda launch: compile_for(launch, capability), launches))

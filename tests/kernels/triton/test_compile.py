@@ -14,10 +14,10 @@ from launches import Recorder, compile_all  # noqa: E402
 SHARED_BYTES = {90: 227 * 1024, 103: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
 """What a block may take, by compute capability."""
 
-STACK_BYTES_MAX = {"sample_lane": 256, "decode_split": 256, "attend_tile": 256}
+STACK_BYTES_MAX = {"sample_lane": 256, "attend_row": 256, "attend_tile": 256}
 """Local memory of a thread. Sampling holds a tile of the vocabulary, attention two pages of the widest heads."""
 
-READ_EARLY = {"project_on_vectors", "project_on_tiles", "decode_split"}
+READ_EARLY = {"project_on_vectors", "project_on_tiles", "attend_row"}
 """Kernels that read weights, or pages of former launches, before the kernel before them has ended."""
 
 PROCESSORS = 132
@@ -78,6 +78,7 @@ def passes():
     rows.embedding(empty(1, 512), empty(512), empty(VOCABULARY, HIDDEN, dtype=BF16), VOCABULARY, HIDDEN)
     rows.norm(empty(512, HIDDEN, dtype=BF16), empty(HIDDEN, dtype=BF16), 1e-5)
     rows.gated(x)
+    rows.add(x, x)
 
 
 def states():

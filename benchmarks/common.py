@@ -120,7 +120,11 @@ def machine() -> dict[str, str]:
 def installed_versions() -> dict[str, str]:
     """Flare's commit, Python's version and those of the packages that take part."""
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    packed = ROOT / "commit"  # What was packed for another machine says so itself.
+    if packed.is_file():
+        commit = packed.read_text().strip()
+    else:
+        commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     versions = {"flare": commit or metadata.version("flare-ignition"), "python": platform.python_version()}
     return versions | {package: metadata.version(package) for package in _PACKAGES}
 

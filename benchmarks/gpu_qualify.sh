@@ -41,6 +41,6 @@ for model in "$@"; do
     step 90 gpu_qualify_timeline "$core" --json "$result"
     [[ $name != SmolLM2* ]] || step 150 numerics --core "$core" --prompts 20 --json "$out/$name-numerics.json"
     [ ! -d "$folder" ] || step 200 gpu_qualify_transformers "$folder" --json "$result"
-    step 30 gpu_qualify_rows "$name" "$result" --commit "$(cat "$kit/commit")"
+    step 30 gpu_qualify_rows "$name" "$result"
     rm -rf "$core"
 done

@@ -19,7 +19,7 @@ python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3
     --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --platform any -d "$kit" \
     protobuf rich markdown-it-py mdurl pygments gguf
 
-git describe --always --dirty --abbrev=12 > "$kit/commit"
+git describe --always --dirty --abbrev=12 > "$kit/tree/commit"
 cp benchmarks/gpu_qualify* benchmarks/common.py benchmarks/numerics.py "$kit/tree/benchmarks/"
 cp -r --parents scripts/smollm2.py tests/numerics "$kit/tree/"
 PYTHONPATH=. "$python" - "$kit/tokenizer" <<'END'

@@ -90,7 +90,9 @@ def raw_step_ms(session: RecordedPreparationSession, lanes: int) -> float:
     for slot in range(lanes):
         prompt = generator.integers(0, session.state.vocabulary, HISTORY_TOKENS)
         request = driver.admit(slot, prompt, seed=slot)
-        driver.prefill(request, HISTORY_TOKENS, sample=True)
+        while request.consumed < HISTORY_TOKENS:
+            chunk = min(HISTORY_TOKENS - request.consumed, driver.limits.prefill_capacities[-1])
+            driver.prefill(request, chunk, sample=request.consumed + chunk == HISTORY_TOKENS)
         driver.grow(request, TOKENS_MAX)
         requests.append(request)
     driver.decode(list(requests), capacity=lanes)

@@ -16,7 +16,7 @@ from benchmarks.common import installed_versions, machine
 
 HISTORY_TOKENS = 512
 """Tokens that a timed decode step attends over at first."""
-STEPS_BEFORE = 96
+STEPS_BEFORE = 48
 """Decode steps before those that are timed: until the last prompt is read, fewer requests decode together."""
 DECODE_STEPS = 128
 """Steps that a time is taken over."""
@@ -30,7 +30,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("json", type=Path)
-    parser.add_argument("--commit", required=True, help="of what was measured")
     arguments = parser.parse_args()
     lines = [*rows(arguments.name.upper(), read(arguments.json))]
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -39,7 +38,7 @@ def main() -> None:
         arguments.json,
         {
             "machine": {**machine(), "gpu": gpu, "driver": driver},
-            "versions": {**installed_versions(), "triton": version("triton"), "flare": arguments.commit},
+            "versions": {**installed_versions(), "triton": version("triton")},
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "rows": lines,
         },

@@ -50,8 +50,9 @@ def main() -> None:
     prefill = trace(lambda: driver.prefill(prompt, chunk, sample=True), count=1)
     driver.reset(prompt)
 
-    request = driver.admit(0, tokens[:HISTORY_TOKENS])
-    driver.prefill(request, HISTORY_TOKENS, sample=True)
+    history = min(HISTORY_TOKENS, chunk)
+    request = driver.admit(0, tokens[:history])
+    driver.prefill(request, history, sample=True)
     driver.decode([request])
     decode = trace(lambda: driver.decode([request]), count=STEPS)
     machine.close()

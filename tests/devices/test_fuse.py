@@ -139,8 +139,9 @@ def test_a_fused_trunk_is_as_close_to_the_exact_forward_as_transformers_is(tmp_p
         check_error(canonical, tokens, hidden[0])
 
 
-def test_capacities_compile_from_one_trace_and_continue_each_other(tmp_path):
-    canonical, model = build("llama-llama3-rope", tmp_path)
+@pytest.mark.parametrize("variant", ["llama-llama3-rope", "llama-untied", "qwen3", "smollm3"])
+def test_capacities_compile_from_one_trace_and_continue_each_other(tmp_path, variant):
+    canonical, model = build(variant, tmp_path)
     trunk = CompiledTrunk(model.trunk, hidden=model.geometry.hidden, rows=[128, 16, 1], join=joined, device="cpu")
     tokens = torch.randint(0, 320, (145,), generator=torch.Generator().manual_seed(5))
     parts = [
@@ -158,7 +159,9 @@ def test_a_second_compilation_comes_from_the_caches(tmp_path, monkeypatch):
         counters.clear()
         CompiledTrunk(model.trunk, hidden=model.geometry.hidden, rows=[16, 1], join=joined, device="cpu")
         hits.append(counters["aot_autograd"]["autograd_cache_hit"])
-    assert hits == [0, 2]
+    assert counters["aot_autograd"]["autograd_cache_miss"] == 0
+    assert hits[0] == 0
+    assert hits[1] > 0
 
 
 def check_error(canonical, tokens, hidden):

@@ -1,29 +1,26 @@
-"""Compiles the trunk for every capacity: static shapes, our operators opaque, what is pointwise left to Inductor.
+"""Compiles the trunk for every capacity, with static shapes.
 
-What was compiled is kept by torch's caches, so that a second preparation of a model compiles nothing. They take a graph
-whose nodes say what they hold, and a tag for what a graph does not show: the rules by which our operators' results have
-their shapes.
+Operators of ours are called as they are; what stands between them is compiled by Inductor part by part, but for parts
+that only look at memory in another way. Most of a fused trunk are operators, so little is left to compile, and torch's
+caches keep that for the next preparation.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.config as inductor_config
-import torch.compiler.config as compiler_config
 from torch import fx, nn
 from torch._guards import TracingContext, tracing
 from torch._inductor.compile_fx import compile_fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.passes.split_module import split_module
 
 from ignition.devices.cuda.fuse import Join, fuse
-from ignition.devices.cuda.trace import TracedTrunk, trace_trunk
+from ignition.devices.cuda.trace import TracedTrunk, placeholders, trace_trunk
 from ignition.errors import PreparationError
-from ignition.kernels import ops
 
 _SETTINGS = {
     # Fused kernels round where eager BF16 rounds.
@@ -34,6 +31,9 @@ _SETTINGS = {
     # Graphs are captured by us.
     "triton.cudagraphs": False,
 }
+
+VIEWS = {"getitem", "view", "reshape", "transpose", "unsqueeze", "contiguous"}
+"""Functions and methods of tensors that launch at most a copy."""
 
 
 class CompiledTrunk:
@@ -55,14 +55,14 @@ def compile_static(trunk: TracedTrunk, count: int, *, device: str) -> TrunkFunct
     """One capacity's function. Raises `PreparationError` where Inductor cannot lower the forward."""
     inputs = bind(trunk, example_arguments(count, device))
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    tag = hashlib.sha256(Path(ops.__file__).read_bytes()).hexdigest()
+    with torch.no_grad(), mode:
+        Described(trunk.graph).run(*[mode.from_tensor(one, static_shapes=True) for one in inputs])
+    call = split_module(trunk.graph, trunk.graph, Parts(), keep_original_order=True)
     try:
-        settings = inductor_config.patch(_SETTINGS), compiler_config.patch(cache_key_tag=tag)  # type: ignore[attr-defined]
-        with torch.no_grad(), settings[0], settings[1]:
-            with mode:
-                Described(trunk.graph).run(*[mode.from_tensor(one, static_shapes=True) for one in inputs])
-            with tracing(TracingContext(mode)):
-                call: Callable[..., Any] = compile_fx(trunk.graph, inputs)  # type: ignore[assignment]
+        for name, part in list(call.named_children()):
+            if computes(part):
+                delattr(call, name)
+                setattr(call, name, compile_part(part, mode))
     except torch._inductor.exc.InductorError as error:
         raise PreparationError(f"the forward of {count} rows does not compile: {error}") from error
 
@@ -76,8 +76,44 @@ def compile_static(trunk: TracedTrunk, count: int, *, device: str) -> TrunkFunct
     return run
 
 
+class Parts:
+    """The number of each node's part, in the graph's order: an operator of ours is a part of its own."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._after_operator = False
+
+    def __call__(self, node: fx.Node) -> int:
+        """Called once for each node."""
+        if is_operator(node) or self._after_operator:
+            self._number += 1
+        self._after_operator = is_operator(node)
+        return self._number
+
+
+def computes(part: nn.Module) -> bool:
+    """Whether a part does more than to call an operator of ours or to look at memory in another way."""
+    assert isinstance(part, fx.GraphModule)
+    calls = [node for node in part.graph.nodes if node.op.startswith("call_")]
+    return not all(is_operator(node) or getattr(node.target, "__name__", node.target) in VIEWS for node in calls)
+
+
+def is_operator(node: fx.Node) -> bool:
+    """Whether a node calls an operator of ours."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "flare"
+
+
+def compile_part(part: nn.Module, mode: FakeTensorMode) -> Callable[..., Any]:
+    """A part as Inductor makes it, on inputs like those that its placeholders describe."""
+    assert isinstance(part, fx.GraphModule)
+    inputs = [node.meta["example_value"] for node in placeholders(part)]
+    with torch.no_grad(), inductor_config.patch(_SETTINGS), tracing(TracingContext(mode)):
+        compiled: Callable[..., Any] = compile_fx(part, inputs)  # type: ignore[assignment]
+    return compiled
+
+
 class Described(fx.Interpreter):
-    """Notes on each node what it holds, as the caches look for it."""
+    """Notes on each node what it holds, as compiling its part and the caches look for it."""
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node on tensors without content."""

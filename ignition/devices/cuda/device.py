@@ -61,6 +61,8 @@ class CudaDevice:
     def start(self) -> None:
         """Kernels are compiled as they are first called, and kept where a restart of the machine keeps them."""
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
+        # Else it depends on what Inductor compiles in this process.
+        os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder("triton")))
 
     def compile(self, trunk: nn.Module, *, hidden: int, rows: Sequence[int]) -> TrunkCall:
         """Compile the trunk for every row count."""

@@ -7,7 +7,7 @@
     projection, then residual           linear_add
 
 Rounding stays where the canonical modules round. A pattern that is not found stays as it was traced: slower, not wrong.
-What nobody reads any more falls away when the graph is lowered.
+What nobody reads any more is left out, which is most of the graph: compilers take their time for every node.
 """
 
 import operator
@@ -38,6 +38,7 @@ def fuse(trunk: TracedTrunk, join: Join) -> Counter[str]:
         rewriter.fuse_rotation(attention, write)
     for node in calls_of(trunk, ops.linear):
         rewriter.fuse_residual(node)
+    trunk.graph.graph.eliminate_dead_code(has_effects)
     trunk.graph.recompile()
     return rewriter.counts
 
@@ -135,6 +136,12 @@ class Rewriter:
 def calls_of(trunk: TracedTrunk, target: Callable[..., Any]) -> list[fx.Node]:
     """A trunk's calls of an operator, in order."""
     return [node for node in trunk.graph.graph.nodes if is_call(node, target)]
+
+
+def has_effects(node: fx.Node) -> bool:
+    """Whether a node does something beside giving its result: an operator or method that writes in place."""
+    writes = isinstance(node.target, str) and node.target.endswith("_") and not node.target.endswith("__")
+    return node.is_impure() or (node.op == "call_method" and writes) or is_call(node, operator.setitem)
 
 
 def is_hidden_state(node: fx.Node) -> bool:

@@ -18,7 +18,7 @@ use super::service::Service;
 use crate::core::contract::ToolParser;
 use crate::ids::TokenId;
 use crate::parse::{Tool, ToolChoice, Tools};
-use crate::text::{Encoded, Rendering, SpecialTokens, TemplateInput};
+use crate::text::{Encoded, Recall, Rendering, SpecialTokens, TemplateInput};
 
 /// Messages, or items of the responses API, that one request may hold.
 pub(super) const MESSAGES_MAX: usize = 16_384;
@@ -43,6 +43,7 @@ pub(super) struct Conversation {
     /// Further variables of the template.
     pub variables: Map<String, Value>,
     pub special: SpecialTokens,
+    pub recall: Recall,
     /// What the answer must be.
     pub form: Option<AnswerForm>,
 }
@@ -71,6 +72,7 @@ impl Conversation {
             variables: Map::new(),
             // The template writes its special tokens itself; adding more would double them.
             special: SpecialTokens::AsWritten,
+            recall: Recall::Allowed,
             form: None,
         }
     }
@@ -159,7 +161,7 @@ impl Conversation {
         let encoded = service
             .text
             .tokenizer
-            .encode_marked(&text, self.special, &marks)
+            .encode_marked(&text, self.special, self.recall, &marks)
             .map_err(|error| ApiError::tokenizing(self.param, &error))?;
         Ok((text, encoded))
     }

@@ -12,6 +12,7 @@ use super::fields::{Fields, invalid, wrong_type};
 use super::service::ModelProfile;
 use crate::ids::TokenId;
 use crate::runtime::engine::SamplingParameters;
+use crate::text::Recall;
 
 /// Sequences that one request may ask for, over all its prompts.
 pub const CHOICES_MAX: usize = 128;
@@ -91,6 +92,11 @@ impl GenerationOptions {
                 None => false,
             },
         })
+    }
+
+    /// What is private to a salt is not recognized for others, nor for it.
+    pub fn recall(&self) -> Recall {
+        if self.cache_salt.is_some() { Recall::Forbidden } else { Recall::Allowed }
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::template::{ChatTemplate, Rendering, TemplateError, TemplateInput};
 use super::testing::byte_level_tokenizer;
-use super::tokenizer::{Encoded, SpecialTokens, Tokenizer};
+use super::tokenizer::{Encoded, Recall, SpecialTokens, Tokenizer};
 
 struct Family {
     name: String,
@@ -197,7 +197,7 @@ fn endpoints_are_the_marks_that_fall_between_tokens() {
     for tokenizer in [trained_tokenizer(&texts), byte_level_tokenizer()] {
         for (place, Rendering { text, marks }) in &renderings {
             let Encoded { tokens, endpoints } =
-                tokenizer.encode_marked(text, SpecialTokens::AsWritten, marks).unwrap();
+                tokenizer.encode_marked(text, SpecialTokens::AsWritten, Recall::Allowed, marks).unwrap();
             assert_eq!(tokens, tokenizer.encode(text, SpecialTokens::AsWritten).unwrap());
             let mut bytes = 0;
             let mut between = Vec::new();

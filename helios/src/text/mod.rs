@@ -11,6 +11,7 @@ mod endpoints;
 mod json;
 mod marks;
 mod methods;
+mod segments;
 mod stop;
 mod tags;
 mod template;
@@ -22,7 +23,7 @@ mod values;
 pub use decode::IncrementalDecoder;
 pub use stop::{Released, StopMatcher};
 pub use template::{ChatTemplate, Rendering, TemplateError, TemplateInput};
-pub use tokenizer::{Encoded, Piece, SpecialTokens, Tokenizer, TokenizerError};
+pub use tokenizer::{Encoded, Piece, Recall, SpecialTokens, Tokenizer, TokenizerError};
 
 use crate::core::contract::{BoundContract, FrontendAssets};
 

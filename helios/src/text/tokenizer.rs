@@ -10,6 +10,7 @@ use tokenizers::PostProcessorWrapper;
 
 use super::decode::IncrementalDecoder;
 use super::endpoints;
+use super::segments::{Segments, Spans};
 use crate::ids::TokenId;
 
 /// Whether the tokenizer's post-processor may add tokens such as a beginning-of-text token.
@@ -18,6 +19,13 @@ pub enum SpecialTokens {
     Add,
     /// The text names its special tokens itself, as a rendered template does.
     AsWritten,
+}
+
+/// Whether parts of a text that were tokenized lately are known again. That takes less time, which others could notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recall {
+    Allowed,
+    Forbidden,
 }
 
 /// A text's tokens.
@@ -57,6 +65,8 @@ pub enum TokenizerError {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     style: PieceStyle,
+    /// Of texts that name their special tokens themselves.
+    segments: Option<Segments>,
     input_bytes_max: usize,
 }
 
@@ -75,7 +85,8 @@ impl Tokenizer {
         let decoder = serde_json::to_value(inner.get_decoder())
             .map_err(|error| TokenizerError::Parse(error.to_string()))?;
         let style = PieceStyle::of(&decoder)?;
-        Ok(Self { inner, style, input_bytes_max })
+        let segments = (style == PieceStyle::ByteLevel).then(|| Segments::of(&inner)).flatten();
+        Ok(Self { inner, style, segments, input_bytes_max })
     }
 
     /// The text's tokens.
@@ -83,9 +94,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::InputTooLong`] or [`TokenizerError::Encode`].
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TokenizerError> {
-        self.check_length(text)?;
-        let encoding = self.inner.encode_fast(text, special == SpecialTokens::Add);
-        Ok(tokens(&encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?))
+        Ok(self.spans(text, special, Recall::Allowed)?.tokens)
     }
 
     /// The text's tokens, and the cuts between them at `marks`, which are bytes of the text.
@@ -96,12 +105,11 @@ impl Tokenizer {
         &self,
         text: &str,
         special: SpecialTokens,
+        recall: Recall,
         marks: &[usize],
     ) -> Result<Encoded, TokenizerError> {
-        self.check_length(text)?;
-        let encoding = self.inner.encode(text, special == SpecialTokens::Add);
-        let encoding = encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?;
-        Ok(Encoded { tokens: tokens(&encoding), endpoints: endpoints::cuts(encoding.get_offsets(), marks) })
+        let Spans { tokens, offsets } = self.spans(text, special, recall)?;
+        Ok(Encoded { tokens, endpoints: endpoints::cuts(&offsets, marks) })
     }
 
     /// What a token stands for.
@@ -121,9 +129,21 @@ impl Tokenizer {
         text
     }
 
-    fn check_length(&self, text: &str) -> Result<(), TokenizerError> {
+    fn spans(&self, text: &str, special: SpecialTokens, recall: Recall) -> Result<Spans, TokenizerError> {
         let (bytes, bytes_max) = (text.len(), self.input_bytes_max);
-        if bytes > bytes_max { Err(TokenizerError::InputTooLong { bytes, bytes_max }) } else { Ok(()) }
+        if bytes > bytes_max {
+            return Err(TokenizerError::InputTooLong { bytes, bytes_max });
+        }
+        let encode = |text: &str| {
+            let encoding = self.inner.encode(text, special == SpecialTokens::Add);
+            encoding.map_err(|error| TokenizerError::Encode(error.to_string()))
+        };
+        match &self.segments {
+            Some(segments) if special == SpecialTokens::AsWritten && recall == Recall::Allowed => {
+                segments.encode(text, encode)
+            }
+            _ => Ok(Spans::of(&encode(text)?)),
+        }
     }
 
     /// Hugging Face's own decoding, to compare with.
@@ -139,10 +159,6 @@ impl Tokenizer {
             PieceStyle::ByteFallback { leading_spaces_stripped, .. } => *leading_spaces_stripped,
         }
     }
-}
-
-fn tokens(encoding: &tokenizers::Encoding) -> Vec<TokenId> {
-    encoding.get_ids().iter().copied().map(TokenId).collect()
 }
 
 /// The post-processor without its cutting of whitespace from tokens' spans, which changes no token.
@@ -253,6 +269,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_may_not_be_recognized_is_not_remembered() {
+        let (tokenizer, text) = (byte_level_tokenizer(), format!("{}<|im_end|>b", "hello ".repeat(60)));
+        let encode = |recall| tokenizer.encode_marked(&text, SpecialTokens::AsWritten, recall, &[3]).unwrap();
+        let alone = encode(Recall::Forbidden);
+        let segments = tokenizer.segments.as_ref().unwrap();
+        assert_eq!(segments.remembered(), 0);
+        assert_eq!(encode(Recall::Allowed), alone);
+        assert_eq!(segments.remembered(), 1);
+    }
+
+    #[test]
     fn encodes_and_decodes_what_hugging_face_does() {
         for tokenizer in [byte_level_tokenizer(), fallback_tokenizer()] {
             for text in ["hello world", "  two spaces", "naïve 日本語 🦀\n\ttab", "", "a<|im_end|>b"] {
@@ -281,7 +308,10 @@ mod tests {
     fn marks_become_cuts_only_between_tokens() {
         let cuts = |tokenizer: Tokenizer, text: &str| {
             let marks: Vec<usize> = (0..=text.len()).collect();
-            tokenizer.encode_marked(text, SpecialTokens::AsWritten, &marks).unwrap().endpoints
+            tokenizer
+                .encode_marked(text, SpecialTokens::AsWritten, Recall::Allowed, &marks)
+                .unwrap()
+                .endpoints
         };
         // "he" is one token, and the four bytes of the crab share its span.
         assert_eq!(cuts(byte_level_tokenizer(), "xhe🦀y<|im_end|>\nz"), [1, 2, 6, 7, 8, 9]);

@@ -72,6 +72,7 @@ fn prepare(service: &Service, body: &[u8]) -> Result<GenerationPlan, ApiError> {
     let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;
     let mut conversation = read_conversation(service, &fields)?;
     conversation.form = AnswerForm::of_completions(&fields)?;
+    conversation.recall = options.recall();
     let prompt = conversation.prompt(service)?;
     Ok(GenerationPlan { prompts: vec![prompt], options, logprobs })
 }

@@ -60,6 +60,7 @@ fn prepare(service: &Service, body: &[u8]) -> Result<GenerationPlan, ApiError> {
     options.n = 1;
     let mut conversation = read::read_conversation(service, &fields)?;
     conversation.form = AnswerForm::of_messages(&fields)?;
+    conversation.recall = options.recall();
     let prompt = conversation.prompt(service)?;
     Ok(GenerationPlan { prompts: vec![prompt], options, logprobs: None })
 }

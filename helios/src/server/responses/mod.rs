@@ -94,6 +94,7 @@ fn prepare(service: &Service, body: &[u8], client: ClientId) -> Result<Prepared,
         fields.boolean("store")?.unwrap_or(true).then_some(History { client, messages: read.history });
     let logprobs = read_logprobs(&fields, service.model.limits.logprobs_max)?;
     let resource = Resource::new(service, &fields, &options, logprobs)?;
+    read.conversation.recall = options.recall();
     let prompt = read.conversation.prompt(service)?;
     let plan = GenerationPlan { prompts: vec![prompt], options, logprobs };
     Ok(Prepared { plan, resource, names, history })

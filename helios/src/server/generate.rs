@@ -55,7 +55,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Submits every choice for `client` and waits until the engine admits the first.
+    /// Submits every choice for `client`.
     ///
     /// # Errors
     /// What the engine refuses one of them with; nothing of the request is left running then.
@@ -107,16 +107,22 @@ impl Running {
                 choices.push(Choice::new(generation, &plan, prompt, limit.clone())?);
             }
         }
-        let mut running = Self {
+        Ok(Self {
             service: Arc::clone(service),
             choices,
             choices_per_prompt: plan.options.n as usize,
             prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             turn: 0,
             deadline,
-        };
-        within(deadline, poll_fn(|context| running.poll_admitted(context))).await?;
-        Ok(running)
+        })
+    }
+
+    /// Waits until the engine has begun with one of the choices. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// What it refuses one of them with.
+    pub async fn admitted(&mut self) -> Result<(), ApiError> {
+        within(self.deadline, poll_fn(|context| self.poll_admitted(context))).await
     }
 
     pub fn service(&self) -> &Arc<Service> {

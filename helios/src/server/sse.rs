@@ -75,14 +75,18 @@ pub(super) async fn answer(
     caller: Caller,
 ) -> Result<Response, ApiError> {
     let stream = plan.options.stream;
-    let running = Running::start(service, plan, caller.client).await?;
-    if stream {
-        return Ok(response(running, format, caller));
+    let mut running = Running::start(service, plan, caller.client).await?;
+    if !stream {
+        return Ok(Json(format.whole(running).await?).into_response());
     }
-    Ok(Json(format.whole(running).await?).into_response())
+    // A refusal has a status of its own while it may. A client that waits in line for longer must hear of the server.
+    if let Ok(admitted) = timeout(service.config.keepalive_interval, running.admitted()).await {
+        admitted?;
+    }
+    Ok(response(running, format, caller))
 }
 
-/// Streams a request that the engine has admitted.
+/// Streams a request's answer.
 fn response(running: Running, mut format: impl AnswerFormat, caller: Caller) -> Response {
     let mut frames = Frames::default();
     format.open(&running, &mut frames);

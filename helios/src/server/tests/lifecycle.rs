@@ -93,6 +93,32 @@ async fn a_long_prefill_is_filled_in_the_way_of_each_api() {
 }
 
 #[tokio::test]
+async fn who_waits_in_line_hears_of_the_server() {
+    let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Hang]).await;
+    for (path, body, sign) in streams() {
+        let mut stream = server.open(&post(path, &body.to_string())).await;
+        let first = read_until(&mut stream, sign).await;
+        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+        read_until(&mut stream, sign).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_after_a_wait_ends_its_stream_with_an_error() {
+    let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
+    let refused = |_: &_| vec![Pause(200), Fail(EngineError::ShuttingDown)];
+    let server = TestServer::with_config(config, ZeroTemperature::Reject, refused).await;
+    for (path, body, sign) in streams() {
+        let reply = server.post(path, &body).await;
+        assert_eq!(reply.status, 200, "{path}");
+        let (waited, end) = (reply.body.find(sign), reply.body.rfind("error"));
+        assert!(waited.is_some() && waited < end, "{path}: {}", reply.body);
+        assert!(!reply.body.contains("[DONE]"), "{path}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
 async fn what_is_refused_before_it_is_admitted_has_a_status_and_no_stream() {
     let refusals = [
         (EngineError::QueueFull { waiting: 9 }, 503),

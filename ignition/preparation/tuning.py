@@ -1,6 +1,7 @@
 """The tuning session: what runs is declared, raced among its candidates where it will run, and frozen.
 
-    declare   programs run once by default candidates; every question that they ask is noted
+    declare   programs run by default candidates, at first side by side, for what they compile; every question that they
+              ask is noted
     select    one scratch envelope for all candidates is reserved, each question's race is measured with its activations
               just produced, the fastest is kept, and the envelope is given back
     freeze    only declared questions are answered from here on
@@ -70,9 +71,10 @@ class TuningSession:
             self._requests[query] = Request(tunable, query, fixture_of(tunable.name)(*arguments))
         return offered[0]
 
-    def declare(self, functions: Sequence[Callable[[], object]]) -> None:
-        """Run functions once each by default candidates, and note what they ask."""
+    def declare(self, functions: Sequence[Callable[[], object]], bench: Bench) -> None:
+        """Run functions by default candidates, and note what they ask."""
         with choosing(self):
+            bench.prime(functions)
             for function in functions:
                 function()
 

@@ -68,8 +68,8 @@ class FakeBench:
 
 def tuned(recipe, folder, *programs):
     session = TuningSession(SelectionCache(folder, NAMESPACE))
-    session.declare(programs)
     bench = FakeBench(recipe)
+    session.declare(programs, bench)
     session.select(bench)
     session.freeze()
     return session, bench
@@ -78,8 +78,8 @@ def tuned(recipe, folder, *programs):
 def test_the_fastest_candidate_of_each_question_runs_after_selection(tmp_path):
     recipe = Recipe()
     session, bench = tuned(recipe, tmp_path, recipe.program(1, 8), recipe.program(8, 1, 1))
-    assert [event[0] for event in bench.events] == ["reserve", "prime", *["measure"] * 4, "release"]
-    assert bench.events[1] == ("prime", 6)
+    assert [event[0] for event in bench.events] == ["prime", "reserve", "prime", *["measure"] * 4, "release"]
+    assert [event[1] for event in bench.events if event[0] == "prime"] == [2, 6], "programs, then candidates"
     recipe.ran.clear()
     with candidates.choosing(session):
         recipe.program(8, 1)()
@@ -96,7 +96,7 @@ def test_declaring_runs_defaults_and_races_see_activations_of_their_own(tmp_path
 def test_the_envelope_is_the_largest_of_any_candidate_and_the_selected_is_reported(tmp_path):
     recipe = Recipe()
     session, bench = tuned(recipe, tmp_path, recipe.program(1, 8))
-    assert bench.events[0] == ("reserve", 64 * 8)
+    assert bench.events[1] == ("reserve", 64 * 8)
     notes = session.notes()
     assert (notes["candidate_scratch_bytes"], notes["selected_scratch_bytes"]) == (512, 16)
 
@@ -111,9 +111,9 @@ def test_a_candidate_that_does_not_run_is_dropped_and_named(tmp_path):
 def test_a_question_without_a_running_candidate_is_an_error(tmp_path):
     recipe = Recipe()
     session = TuningSession(SelectionCache(tmp_path, NAMESPACE))
-    session.declare([recipe.program(8)])
-    recipe.run = None
     broken = FakeBench(recipe)
+    session.declare([recipe.program(8)], broken)
+    recipe.run = None
     broken.measure_us = lambda produce, run: (_ for _ in ()).throw(RuntimeError("no kernel image"))
     with pytest.raises(PreparationError, match=r"no candidate of scale\(rows=8, width=4\).*no kernel image"):
         session.select(broken)
@@ -130,7 +130,7 @@ def test_an_operator_with_one_way_to_run_is_not_raced(tmp_path):
     recipe = Recipe()
     recipe.scale = replace(recipe.scale, candidates=lambda query: [{"block": 1}])
     session, bench = tuned(recipe, tmp_path, recipe.program(8))
-    assert bench.events == [("reserve", 0), ("prime", 0), ("release",)]
+    assert bench.events == [("prime", 1), ("reserve", 0), ("prime", 0), ("release",)]
     with candidates.choosing(session):
         recipe.program(2)()
     assert recipe.ran == [(1, 8), (1, 2)]
@@ -140,7 +140,7 @@ def test_a_warm_session_measures_nothing(tmp_path):
     recipe = Recipe()
     tuned(recipe, tmp_path, recipe.program(1, 8))
     session, bench = tuned(recipe, tmp_path, recipe.program(1, 8))
-    assert bench.events == [("reserve", 0), ("prime", 0), ("release",)]
+    assert bench.events == [("prime", 1), ("reserve", 0), ("prime", 0), ("release",)]
     assert session.notes()["cache_hits"] == 2
     recipe.ran.clear()
     with candidates.choosing(session):
@@ -158,8 +158,8 @@ def test_a_cache_answers_only_for_what_it_was_asked_about(tmp_path, changed):
     if changed == "candidates":
         recipe.scale = replace(recipe.scale, candidates=lambda query: [{"block": 1}, {"block": 2}])
     session = TuningSession(SelectionCache(tmp_path, namespace))
-    session.declare([recipe.program(8)])
     bench = FakeBench(recipe)
+    session.declare([recipe.program(8)], bench)
     session.select(bench)
     assert sum(event[0] == "measure" for event in bench.events) == 2
 
@@ -177,6 +177,7 @@ def test_caches_of_two_processes_keep_each_others_selections(tmp_path):
     recipe = Recipe()
     first, second = (TuningSession(SelectionCache(tmp_path, NAMESPACE)) for _ in range(2))
     for session, rows in ((first, 1), (second, 8)):
-        session.declare([recipe.program(rows)])
-        session.select(FakeBench(recipe))
+        bench = FakeBench(recipe)
+        session.declare([recipe.program(rows)], bench)
+        session.select(bench)
     assert tuned(recipe, tmp_path, recipe.program(1, 8))[0].notes()["cache_hits"] == 2

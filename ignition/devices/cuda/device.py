@@ -81,9 +81,10 @@ class CudaDevice:
         self.tuning = TuningSession(SelectionCache(cache_folder("selections"), namespace))
         # The largest first: what they leave free serves the smaller ones.
         functions = [plan.function for plan in sorted(plans, key=lambda plan: -plan.rows)]
+        bench = CudaBench()
         with torch.no_grad():
-            self.tuning.declare(functions)
-            self.tuning.select(CudaBench())
+            self.tuning.declare(functions, bench)
+            self.tuning.select(bench)
             self.tuning.freeze()
             torch._C._cuda_clearCublasWorkspaces()
             with choosing(self.tuning), torch.cuda.stream(self._stream), torch.cuda.use_mem_pool(self._torch_pool):

@@ -3,6 +3,7 @@
 What the patterns find is held by counts, what they make of it by numbers against Transformers.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -149,6 +150,20 @@ def test_capacities_compile_from_one_trace_and_continue_each_other(tmp_path, var
         for first, end in pairwise((0, 128, 144, 145))
     ]
     check_error(canonical, tokens, torch.cat(parts))
+
+
+def test_capacities_run_side_by_side(tmp_path):
+    _, model = build("qwen3", tmp_path)
+    counts = [16, 8, 4, 2, 1]
+    trunk = CompiledTrunk(model.trunk, hidden=model.geometry.hidden, rows=counts, join=joined, device="cpu")
+
+    def run(count):
+        with torch.no_grad():
+            return trunk(torch.ones((1, count), dtype=torch.int64), torch.arange(count)[None], torch.full((count,), -1))
+
+    with ThreadPoolExecutor(len(counts)) as pool:
+        first, second = (list(pool.map(run, counts)) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def test_a_second_compilation_comes_from_the_caches(tmp_path, monkeypatch):

@@ -231,6 +231,31 @@ pub struct Launch {
     pub nvlink_centric_scheduling: bool,
 }
 
+#[cfg(test)]
+impl Launch {
+    /// One block of one thread, without parameters or attributes.
+    pub(crate) fn plain() -> Self {
+        let one = Extent3 { x: 1, y: 1, z: 1 };
+        Self {
+            kernel: 0,
+            grid: one,
+            block: one,
+            dynamic_shared_bytes: 0,
+            parameters: vec![],
+            parameter_bytes: vec![],
+            cooperative: false,
+            priority: 0,
+            cluster: None,
+            preferred_cluster: None,
+            cluster_scheduling: ClusterScheduling::Default,
+            remote_memory_sync_domain: false,
+            memory_sync_domain_map: None,
+            access_window: None,
+            nvlink_centric_scheduling: false,
+        }
+    }
+}
+
 /// Sides of a grid, block or cluster, none of them zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent3 {

@@ -106,7 +106,7 @@ fn words(launch: &Launch) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::contract::{ClusterScheduling, Copy, Extent3, Fill};
+    use crate::core::contract::{Copy, Fill};
 
     const MASKS: Range<u64> = 0x2000..0x2100;
 
@@ -115,24 +115,8 @@ mod tests {
     }
 
     fn launch(parameters: &[&[u8]]) -> Node {
-        let one = Extent3 { x: 1, y: 1, z: 1 };
-        Node::Launch(Launch {
-            kernel: 0,
-            grid: one,
-            block: one,
-            dynamic_shared_bytes: 0,
-            parameters: parameters.concat(),
-            parameter_bytes: parameters.iter().map(|value| value.len() as u32).collect(),
-            cooperative: false,
-            priority: 0,
-            cluster: None,
-            preferred_cluster: None,
-            cluster_scheduling: ClusterScheduling::Default,
-            remote_memory_sync_domain: false,
-            memory_sync_domain_map: None,
-            access_window: None,
-            nvlink_centric_scheduling: false,
-        })
+        let parameter_bytes = parameters.iter().map(|value| value.len() as u32).collect();
+        Node::Launch(Launch { parameters: parameters.concat(), parameter_bytes, ..Launch::plain() })
     }
 
     #[test]

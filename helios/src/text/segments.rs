@@ -30,11 +30,13 @@ pub(super) struct Spans {
 impl Spans {
     /// Those of a whole text.
     pub fn of(encoding: &Encoding) -> Self {
-        Self {
-            tokens: encoding.get_ids().iter().copied().map(TokenId).collect(),
-            offsets: encoding.get_offsets().to_vec(),
-        }
+        Self { tokens: tokens(encoding).collect(), offsets: encoding.get_offsets().to_vec() }
     }
+}
+
+/// An encoding's tokens.
+pub(super) fn tokens(encoding: &Encoding) -> impl Iterator<Item = TokenId> {
+    encoding.get_ids().iter().copied().map(TokenId)
 }
 
 /// Cuts texts, and remembers segments. Shared by threads.
@@ -111,7 +113,7 @@ impl Known {
         // A text is shorter than 4 GiB: what a prompt may have is bounded.
         let offset = |&(start, end): &(usize, usize)| (start as u32, end as u32);
         Self {
-            tokens: encoding.get_ids().iter().copied().map(TokenId).collect(),
+            tokens: tokens(encoding).collect(),
             offsets: encoding.get_offsets().iter().map(offset).collect(),
         }
     }

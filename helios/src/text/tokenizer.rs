@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use tokenizers::PostProcessorWrapper;
+use tokenizers::{Encoding, PostProcessorWrapper};
 
 use super::decode::IncrementalDecoder;
 use super::endpoints;
-use super::segments::{Segments, Spans};
+use super::segments::{Segments, Spans, tokens};
 use crate::ids::TokenId;
 
 /// Whether the tokenizer's post-processor may add tokens such as a beginning-of-text token.
@@ -94,7 +94,13 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::InputTooLong`] or [`TokenizerError::Encode`].
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TokenizerError> {
-        Ok(self.spans(text, special, Recall::Allowed)?.tokens)
+        self.check_length(text)?;
+        if let Some(segments) = self.segments(special, Recall::Allowed) {
+            return Ok(segments.encode(text, |segment| self.encoding(segment, special))?.tokens);
+        }
+        // Where a text stays whole, spans would be made for nothing.
+        let encoding = self.inner.encode_fast(text, special == SpecialTokens::Add).map_err(refused)?;
+        Ok(tokens(&encoding).collect())
     }
 
     /// The text's tokens, and the cuts between them at `marks`, which are bytes of the text.
@@ -108,7 +114,12 @@ impl Tokenizer {
         recall: Recall,
         marks: &[usize],
     ) -> Result<Encoded, TokenizerError> {
-        let Spans { tokens, offsets } = self.spans(text, special, recall)?;
+        self.check_length(text)?;
+        let encode = |text: &str| self.encoding(text, special);
+        let Spans { tokens, offsets } = match self.segments(special, recall) {
+            Some(segments) => segments.encode(text, encode)?,
+            None => Spans::of(&encode(text)?),
+        };
         Ok(Encoded { tokens, endpoints: endpoints::cuts(&offsets, marks) })
     }
 
@@ -129,21 +140,19 @@ impl Tokenizer {
         text
     }
 
-    fn spans(&self, text: &str, special: SpecialTokens, recall: Recall) -> Result<Spans, TokenizerError> {
+    fn check_length(&self, text: &str) -> Result<(), TokenizerError> {
         let (bytes, bytes_max) = (text.len(), self.input_bytes_max);
-        if bytes > bytes_max {
-            return Err(TokenizerError::InputTooLong { bytes, bytes_max });
-        }
-        let encode = |text: &str| {
-            let encoding = self.inner.encode(text, special == SpecialTokens::Add);
-            encoding.map_err(|error| TokenizerError::Encode(error.to_string()))
-        };
-        match &self.segments {
-            Some(segments) if special == SpecialTokens::AsWritten && recall == Recall::Allowed => {
-                segments.encode(text, encode)
-            }
-            _ => Ok(Spans::of(&encode(text)?)),
-        }
+        if bytes > bytes_max { Err(TokenizerError::InputTooLong { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    fn encoding(&self, text: &str, special: SpecialTokens) -> Result<Encoding, TokenizerError> {
+        self.inner.encode(text, special == SpecialTokens::Add).map_err(refused)
+    }
+
+    /// What cuts a text, if it may be cut and its parts recognized.
+    fn segments(&self, special: SpecialTokens, recall: Recall) -> Option<&Segments> {
+        let may_be_cut = special == SpecialTokens::AsWritten && recall == Recall::Allowed;
+        self.segments.as_ref().filter(|_| may_be_cut)
     }
 
     /// Hugging Face's own decoding, to compare with.
@@ -159,6 +168,10 @@ impl Tokenizer {
             PieceStyle::ByteFallback { leading_spaces_stripped, .. } => *leading_spaces_stripped,
         }
     }
+}
+
+fn refused(error: tokenizers::Error) -> TokenizerError {
+    TokenizerError::Encode(error.to_string())
 }
 
 /// The post-processor without its cutting of whitespace from tokens' spans, which changes no token.

@@ -376,23 +376,7 @@ mod tests {
     #[test]
     fn only_what_differs_from_the_default_is_set() {
         let cluster = Extent3 { x: 2, y: 1, z: 1 };
-        let plain = Launch {
-            kernel: 0,
-            grid: Extent3 { x: 4, y: 1, z: 1 },
-            block: Extent3 { x: 32, y: 1, z: 1 },
-            dynamic_shared_bytes: 0,
-            parameters: vec![],
-            parameter_bytes: vec![],
-            cooperative: false,
-            priority: 0,
-            cluster: None,
-            preferred_cluster: None,
-            cluster_scheduling: ClusterScheduling::Default,
-            remote_memory_sync_domain: false,
-            memory_sync_domain_map: None,
-            access_window: None,
-            nvlink_centric_scheduling: false,
-        };
+        let plain = Launch::plain();
         assert!(attributes(&plain).is_empty());
         let full = Launch {
             cooperative: true,

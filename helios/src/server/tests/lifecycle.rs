@@ -79,10 +79,14 @@ fn streams() -> [(&'static str, serde_json::Value, &'static str); 4] {
     ]
 }
 
-#[tokio::test]
-async fn a_long_prefill_is_filled_in_the_way_of_each_api() {
+/// A server that fills a silence soon.
+async fn restless(script: impl Fn(&GenerationRequest) -> Vec<Step> + Send + Sync + 'static) -> TestServer {
     let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Admit(0), Hang]).await;
+    TestServer::with_config(config, ZeroTemperature::Reject, script).await
+}
+
+/// Every API's stream begins, and its silence is filled in its own way.
+async fn hears_of(server: &TestServer) {
     for (path, body, sign) in streams() {
         let mut stream = server.open(&post(path, &body.to_string())).await;
         let first = read_until(&mut stream, sign).await;
@@ -93,22 +97,18 @@ async fn a_long_prefill_is_filled_in_the_way_of_each_api() {
 }
 
 #[tokio::test]
+async fn a_long_prefill_is_filled_in_the_way_of_each_api() {
+    hears_of(&restless(|_| vec![Admit(0), Hang]).await).await;
+}
+
+#[tokio::test]
 async fn who_waits_in_line_hears_of_the_server() {
-    let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, |_| vec![Hang]).await;
-    for (path, body, sign) in streams() {
-        let mut stream = server.open(&post(path, &body.to_string())).await;
-        let first = read_until(&mut stream, sign).await;
-        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
-        read_until(&mut stream, sign).await;
-    }
+    hears_of(&restless(|_| vec![Hang]).await).await;
 }
 
 #[tokio::test]
 async fn what_is_refused_after_a_wait_ends_its_stream_with_an_error() {
-    let config = ServerConfig { keepalive_interval: Duration::from_millis(5), ..quick_config() };
-    let refused = |_: &_| vec![Pause(200), Fail(EngineError::ShuttingDown)];
-    let server = TestServer::with_config(config, ZeroTemperature::Reject, refused).await;
+    let server = restless(|_| vec![Pause(200), Fail(EngineError::ShuttingDown)]).await;
     for (path, body, sign) in streams() {
         let reply = server.post(path, &body).await;
         assert_eq!(reply.status, 200, "{path}");

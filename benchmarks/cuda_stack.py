@@ -5,7 +5,7 @@ kernel in the caller's hand.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -277,22 +277,34 @@ def run_attention(
 Tensors = tuple[torch.Tensor, ...]
 
 
+def plain_heads(x: torch.Tensor, weights: Tensors, keys: torch.Tensor, heads: int) -> Sequence[torch.Tensor]:
+    """The heads of queries, keys and values [T, heads, D] of x [T, K], in plain torch."""
+    input_gain, qkv, *_ = weights
+    count, hidden = x.shape
+    key_heads, width = keys.shape[1], keys.shape[3]
+    parts = functional.linear(functional.rms_norm(x, (hidden,), input_gain, EPS), qkv).view(count, -1, width)
+    return torch.split(parts, [heads, key_heads, key_heads], 1)
+
+
+def plain_rest(x: torch.Tensor, y: torch.Tensor, weights: Tensors) -> torch.Tensor:
+    """What a layer does with attention's result y [T, K], in plain torch."""
+    *_, o, output_gain, gate_up, down = weights
+    x = x + functional.linear(y, o)
+    a, b = functional.linear(functional.rms_norm(x, (x.shape[1],), output_gain, EPS), gate_up).chunk(2, -1)
+    return x + functional.linear(functional.silu(a) * b, down)
+
+
 def plain_layer(
     x: torch.Tensor, weights: Tensors, cache: Tensors, angles: Tensors, heads: int, position: int
 ) -> torch.Tensor:
     """A layer in plain torch; writes its keys and values at a position of a contiguous cache."""
-    (input_gain, qkv, o, output_gain, gate_up, down), (keys, values), (cosines, sines) = weights, cache, angles
-    count, hidden = x.shape
-    key_heads, width = keys.shape[1], keys.shape[3]
-    parts = functional.linear(functional.rms_norm(x, (hidden,), input_gain, EPS), qkv).view(count, -1, width)
-    q, k, v = torch.split(parts, [heads, key_heads, key_heads], 1)
+    (keys, values), (cosines, sines) = cache, angles
+    q, k, v = plain_heads(x, weights, keys, heads)
     keys[:, :, position] = rotate(k, cosines, sines)
     values[:, :, position] = v
     q = rotate(q, cosines, sines)[:, :, None]
     y = functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
-    x = x + functional.linear(y.reshape(count, -1), o)
-    a, b = functional.linear(functional.rms_norm(x, (hidden,), output_gain, EPS), gate_up).chunk(2, -1)
-    return x + functional.linear(functional.silu(a) * b, down)
+    return plain_rest(x, y.reshape(x.shape[0], -1), weights)
 
 
 def plain_step(stack: Stack, layer: Callable[..., torch.Tensor] = plain_layer) -> Callable[[], torch.Tensor]:
@@ -316,17 +328,12 @@ def plain_chunk_layer(
     x: torch.Tensor, weights: Tensors, cache: Tensors, angles: Tensors, heads: int, history: int
 ) -> torch.Tensor:
     """A layer over a chunk x [T, K] in plain torch, with its flash attention, over a contiguous cache."""
-    (input_gain, qkv, o, output_gain, gate_up, down), (keys, values), (cosines, sines) = weights, cache, angles
-    count, hidden = x.shape
-    key_heads, width = keys.shape[1], keys.shape[3]
-    parts = functional.linear(functional.rms_norm(x, (hidden,), input_gain, EPS), qkv).view(count, -1, width)
-    q, k, v = torch.split(parts, [heads, key_heads, key_heads], 1)
+    (keys, values), (cosines, sines) = cache, angles
+    q, k, v = plain_heads(x, weights, keys, heads)
     keys[0, :, history:] = rotate(k, cosines, sines).transpose(0, 1)
     values[0, :, history:] = v.transpose(0, 1)
     y = flash(rotate(q, cosines, sines).transpose(0, 1)[None], keys, values)
-    x = x + functional.linear(y[0].transpose(0, 1).reshape(count, -1), o)
-    a, b = functional.linear(functional.rms_norm(x, (hidden,), output_gain, EPS), gate_up).chunk(2, -1)
-    return x + functional.linear(functional.silu(a) * b, down)
+    return plain_rest(x, y[0].transpose(0, 1).reshape(x.shape[0], -1), weights)
 
 
 def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3
 
 git describe --always --dirty --abbrev=12 > "$kit/tree/commit"
 cp benchmarks/gpu_qualify* benchmarks/common.py benchmarks/numerics.py "$kit/tree/benchmarks/"
-cp -r --parents scripts/smollm2.py tests/numerics "$kit/tree/"
+cp -r --parents scripts/server.py scripts/smollm2.py tests/numerics "$kit/tree/"
 PYTHONPATH=. "$python" - "$kit/tokenizer" <<'END'
 """Writes the tokenizer and its settings as a checkpoint folder states them."""
 

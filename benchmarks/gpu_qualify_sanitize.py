@@ -28,11 +28,11 @@ def main() -> None:
     # Asking a kernel for its parameters ends with an error by design, and the tool would count it.
     check = [tool, "--tool", "memcheck", "--report-api-errors", "no"]
     command = [*check, str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
-    with serving(command, ready_max_s=READY_MAX_S) as server:
+    with serving(command, ready_max_s=READY_MAX_S) as (server, log):
         complete(1, 4, seed=0)
         os.kill(served_below(server.process.pid, arguments.flare.name), signal.SIGTERM)
         server.process.wait(STOP_MAX_S)
-        summary = re.findall(r"ERROR SUMMARY: \d+ errors?", said(server.log))
+        summary = re.findall(r"ERROR SUMMARY: \d+ errors?", said(log))
     merge(arguments.json, {"sanitizer": summary[-1] if summary else "no summary"})
 
 

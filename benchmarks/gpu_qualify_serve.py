@@ -9,34 +9,24 @@ import json
 import os
 import random
 import re
-import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
 from typing import IO, Any
 
+from benchmarks.common import median, p99
 from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, STEPS_BEFORE, merge
+from scripts.server import Server, ServerFailed, free_port
 
 ROUNDS = 5
 PROMPT_TOKENS = 4096
 CONSTRAINT = {"guided_regex": "[a-z ]{4000}"}
 READY_MAX_S = 60.0
 TIMELINE = {"FLARE_LOG": "info,helios::device=trace"}
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 PORT = free_port()
 
 
@@ -49,17 +39,16 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2, 4, 8])
     arguments = parser.parse_args()
     command = [str(arguments.flare), "run", str(arguments.core), "--port", str(PORT)]
-    with serving(command) as server:
-        merge(arguments.json, {"start": {"ready_s": server.ready_s, "said": said(server.log)}})
+    with serving(command) as (server, log):
+        merge(arguments.json, {"start": {"ready_s": server.ready_s, "said": said(log)}})
         complete(1, 8, seed=0)
         before = device_memory_mib()
         steps = {str(lanes): helios_step_ms(lanes) for lanes in arguments.lanes}
         constrained = helios_step_ms(1, CONSTRAINT)
-        prompt_s = median(complete(1, 1, seed=number, prompt_tokens=PROMPT_TOKENS) for number in range(ROUNDS))
+        prompt_s = median([complete(1, 1, seed=number, prompt_tokens=PROMPT_TOKENS) for number in range(ROUNDS)])
         served = streams(4)
         after = device_memory_mib()
-        server.process.send_signal(signal.SIGTERM)
-        code = server.process.wait(30)
+        code = server.stop()
     text = f"{served}; device memory {before} MiB before and {after} MiB after; exit code {code}"
     merge(arguments.json, {"helios_step_ms": steps, "constrained_step_ms": constrained, "served": text})
     merge(arguments.json, {"prompt": {"tokens": PROMPT_TOKENS, "first_token_ms": prompt_s * 1e3}})
@@ -67,50 +56,36 @@ def main() -> None:
     merge(arguments.json, {"submission_gaps_us": {str(lanes): gaps_us(launches, lanes) for lanes in arguments.lanes}})
 
 
-@dataclass(frozen=True)
-class Server:
-    """A process that answers, what it says, and how long it took to be ready."""
-
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-    ready_s: float
-
-
 @contextmanager
 def serving(
     command: list[str], *, ready_max_s: float = READY_MAX_S, environment: Mapping[str, str] | None = None
-) -> Iterator[Server]:
-    """A server, until the block ends."""
-    with tempfile.TemporaryFile() as log:
-        started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
+) -> Iterator[tuple[Server, IO[str]]]:
+    """A server and what it says, until the block ends."""
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        variables = {**os.environ, **(environment or {})}
         try:
-            while not ready():
-                if process.poll() is not None or time.perf_counter() - started > ready_max_s:
-                    raise RuntimeError(f"the server is not ready: {said(log)}")
-                time.sleep(0.002)
-            yield Server(process, log, time.perf_counter() - started)
-        finally:
-            process.kill()
-            process.wait()
+            server = Server(command, port=PORT, log=log, environment=variables, start_timeout_s=ready_max_s)
+        except ServerFailed as error:
+            raise RuntimeError(f"{error}: {said(log)}") from error
+        with server:
+            yield server, log
 
 
-def said(log: IO[bytes]) -> str:
+def said(log: IO[str]) -> str:
     """A log so far, in one line and without colours."""
     log.seek(0)
-    return re.sub(r"\x1b\[\d+m", "", log.read().decode(errors="replace")).strip().replace("\n", " | ")[-2000:]
+    return re.sub(r"\x1b\[\d+m", "", log.read()).strip().replace("\n", " | ")[-2000:]
 
 
 def timeline(command: list[str], lanes: Sequence[int]) -> list[dict[str, Any]]:
     """The launches that a server logs while it completes prompts, so many at a time, in their order."""
-    with serving([*command, "--log-format", "json"], environment=TIMELINE) as server:
+    with serving([*command, "--log-format", "json"], environment=TIMELINE) as (server, log):
         for count in lanes:
             complete(count, STEPS_BEFORE + DECODE_STEPS, seed=count)
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(30)
-        server.log.seek(0)
+        server.stop()
+        log.seek(0)
         # What the server prints of its memory is no part of the log.
-        fields = [json.loads(line)["fields"] for line in server.log if line.startswith(b"{")]
+        fields = [json.loads(line)["fields"] for line in log if line.startswith("{")]
     return [launch for launch in fields if "run_us" in launch]
 
 
@@ -126,15 +101,7 @@ def gaps_us(launches: Sequence[Mapping[str, Any]], lanes: int) -> dict[str, Any]
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """The middle and the upper end of many values."""
-    return {"median": median(values), "p99": quantiles(values, n=100, method="inclusive")[98]}
-
-
-def ready() -> bool:
-    """Whether requests are answered."""
-    try:
-        return request("GET", "/health").status == 200
-    except OSError:
-        return False
+    return {"median": median(values), "p99": p99(values)}
 
 
 def request(method: str, path: str, body: dict[str, Any] | None = None) -> http.client.HTTPResponse:

@@ -8,7 +8,7 @@ time add up to the step.
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Span:
     end: float
 
 
-def trace(launch: Any, *, count: int) -> dict[str, Any]:
+def trace(launch: Callable[[], None], *, count: int) -> dict[str, Any]:
     """Launches under the profiler; one launch's time, and each kernel's part of it, largest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as traced:
         for _ in range(count):

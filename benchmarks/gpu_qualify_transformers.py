@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
 from benchmarks.gpu_qualify_rows import DECODE_STEPS, HISTORY_TOKENS, merge
+from ignition.devices.cuda.bench import elapsed_ms
 
 SHORT_TOKENS = 32
 
@@ -79,13 +80,12 @@ def graph_step_ms(model: PreTrainedModel) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    begin.record()
-    for _ in range(DECODE_STEPS):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / DECODE_STEPS
+
+    def steps() -> None:
+        for _ in range(DECODE_STEPS):
+            graph.replay()
+
+    return elapsed_ms(steps) / DECODE_STEPS
 
 
 def prompt_tokens() -> torch.Tensor:

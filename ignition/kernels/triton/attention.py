@@ -15,6 +15,7 @@ from ignition.kernels.triton.attention_rows import attend_row
 from ignition.kernels.triton.attention_tiles import PART_BLOCKS_MIN, attend_tile
 from ignition.kernels.triton.launch import dependent
 from ignition.kernels.triton.pages import PAGE_TOKENS, Place, rotate_and_write
+from ignition.kernels.triton.projection import VECTOR_ROWS_MAX
 
 DECODE_ROWS_MAX = 16
 """More rows than this are one request's, in ascending order of position, padding last."""
@@ -23,6 +24,9 @@ PROGRAMS = {"rows": 512, "tiles": 256}
 """About as many programs as an H200 runs at a time: four a multiprocessor that stream, two that multiply."""
 
 SPLITS_MAX = 64
+COMBINED_VALUES_A_WARP = 4096
+"""What a warp holds in registers. More warps would meet for every sum, which takes longer."""
+
 LOG2_E = 1.4426950408889634
 
 
@@ -92,7 +96,7 @@ class Call:
             combine_parts[(count, self.heads)](
                 *(parts, sums, *rows, y, self.window),
                 **{**sizes, "SPLITS": config.splits, "BLOCKS_MIN": blocks_min},
-                **{"num_warps": 1 if config.splits <= 16 else 4, **dependent()},
+                **{"num_warps": max(1, config.splits * sizes["WIDE_D"] // COMBINED_VALUES_A_WARP), **dependent()},
             )
         return y
 
@@ -105,7 +109,10 @@ def candidates(rows: int, heads: int, key_heads: int, width: int, context_tokens
     blocks = -(-context_tokens // PAGE_TOKENS.value)
     if rows <= DECODE_ROWS_MAX:
         splits = splits_for("rows", rows * key_heads, blocks)
-        return [Config(splits=splits, warps=w, stages=s) for w, s in ((4, 2), (4, 3), (8, 2), (2, 2))]
+        # Three stages need more shared memory than the kernels around a row on vectors. A multiprocessor divides its
+        # memory anew only when it is empty, so nothing would overlap.
+        deep = [] if rows <= VECTOR_ROWS_MAX else [(4, 3)]
+        return [Config(splits=splits, warps=w, stages=s) for w, s in ((4, 2), (8, 2), (2, 2), *deep)]
     cuts = [(64, 8, 2), (64, 4, 3), (128, 8, 3)] if width <= 128 else [(32, 8, 1), (64, 8, 1)]
     group = heads // key_heads
     return [

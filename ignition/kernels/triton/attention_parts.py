@@ -90,17 +90,21 @@ def combine_parts(
     parts, sums, token_slots, positions, y, window, HEADS: tl.constexpr, D: tl.constexpr, WIDE_D: tl.constexpr,
     SPLITS: tl.constexpr, BLOCKS_MIN: tl.constexpr,
 ):  # fmt: skip
-    """Combines the parts of one query head of one row, where there are several."""
-    wait_for_previous()
+    """Combines the parts of one query head of one row, where there are several.
+
+    How many there are follows from what the launch begins with, so it is known before the kernel before has ended.
+    """
     t, head = tl.program_id(0), tl.program_id(1)
     _, _, count = part_of(tl.load(positions + t).to(tl.int32), window, 0, SPLITS, BLOCKS_MIN)
-    if (count > 1) & (tl.load(token_slots + t) >= 0):
+    several = (count > 1) & (tl.load(token_slots + t) >= 0)
+    wait_for_previous()
+    if several:
         row = t.to(tl.int64) * HEADS + head
         s, d = tl.arange(0, SPLITS), tl.arange(0, WIDE_D)
-        maximum = tl.load(sums + (row * SPLITS + s) * 2, mask=s < count, other=float("-inf"))
-        total = tl.load(sums + (row * SPLITS + s) * 2 + 1, mask=s < count, other=0)
+        at = row * SPLITS + s
+        part = tl.load(parts + at[:, None] * D + d[None, :], mask=(s < count)[:, None] & (d < D)[None, :], other=0)
+        maximum = tl.load(sums + at * 2, mask=s < count, other=float("-inf"))
+        total = tl.load(sums + at * 2 + 1, mask=s < count, other=0)
         weight = tl.math.exp2(maximum - tl.max(maximum, 0))
-        at = (row * SPLITS + s)[:, None] * D + d[None, :]
-        part = tl.load(parts + at, mask=(s < count)[:, None] & (d < D)[None, :], other=0)
         value = tl.sum(part * weight[:, None], 0) / tl.sum(weight * total, 0)
         tl.store(y + row * D + d, value.to(tl.bfloat16), mask=d < D)

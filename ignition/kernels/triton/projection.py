@@ -20,6 +20,9 @@ from ignition.kernels.triton.launch import dependent, multiply, wait_for_previou
 ROWS_MAX = 16
 """More rows than this are a matrix product."""
 
+VECTOR_ROWS_MAX = 2
+"""More rows than this are a tile of the matrix units."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -206,7 +209,7 @@ def load_input(x, gain, scale, r, k, present, K: tl.constexpr, NORMED: tl.conste
 
 def candidates(shape: Shape) -> list[Config]:
     """Configurations worth racing for a shape; the first is what runs where none was chosen."""
-    if shape.rows <= 2:
+    if shape.rows <= VECTOR_ROWS_MAX:
         cuts = [(4, 8), (2, 8), (8, 8), (4, 4), (8, 4)]
         return [Config(block_n=n, block_k=256 * warps, warps=warps) for n, warps in cuts]
     lanes = 8 if shape.rows <= 8 else 16

@@ -14,9 +14,8 @@ from ignition.kernels.candidates import Candidate, Query, Tunable
 from ignition.kernels.triton import attention, linear, pages, projection, rows, sampling, state, token_state
 
 Tensor = torch.Tensor
-VERSION = 2
+VERSION = 3
 """Of every tunable here: raised when a configuration of the same values would mean something else."""
-
 
 ATTENTION_SIZES = ("rows", "query_heads", "key_value_heads", "width", "context_tokens", "window")
 

@@ -18,7 +18,7 @@ STACK_BYTES_MAX = {"sample_lane": 256, "attend_row": 256, "attend_tile": 256}
 """Local memory of a thread. Sampling holds a tile of the vocabulary, attention two pages of the widest heads."""
 
 READ_EARLY = {"project_on_vectors", "project_on_tiles", "attend_row", "combine_parts"}
-"""Kernels that read weights, what a launch begins with, or pages of former launches, before the kernel before them has ended."""
+"""Kernels that read weights, what a launch begins with, or former launches' pages before their predecessor ends."""
 
 PROCESSORS = 132
 I64, BF16, F32 = torch.int64, torch.bfloat16, torch.float32

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from sampling import F, Launch
+from sampling import Launch
 from test_sample import (  # noqa: F401
     test_a_draw_is_the_inverse_distribution_at_the_philox_uniform,
     test_a_lane_with_nothing_to_draw_ends,
     test_a_record_tells_the_state_after_the_launch,
     test_an_end_token_or_the_limit_finishes,
+    test_bias_and_mask_reach_the_scores,
 )
 
 SETTINGS = [
@@ -53,19 +54,3 @@ def test_ties_at_a_threshold_all_stay(kernels):
         launch.request(0, seed=3, **setting)
         drawn |= {int(launch.run()[0, 16]) for _ in range(6)}
     assert drawn == best
-
-
-def test_bias_and_mask_reach_the_scores(kernels):
-    """A bias forbids and forces, a mask allows."""
-    launch = Launch(kernels, 1, 1, 700)
-    launch.logits[0, 650:] = 10
-    launch.request(0, seed=1)
-    launch.fields[0, F["bias_count"]] = 2
-    launch.bias_tokens[0, :2], launch.bias_values[0, :2] = (699, 5), (-100, 60)
-    launch.lane(0, 0)
-    assert {int(launch.run()[0, 16]) for _ in range(4)} == {5}
-    launch.allow(0, [2, 31, 32, 699])
-    launch.lane(0, 0, masked=1)
-    assert {int(launch.run()[0, 16]) for _ in range(12)} == {2, 31, 32}
-    launch.fields[0, F["bias_count"]] = 0
-    assert launch.run()[0, 16] == 699

@@ -4,16 +4,20 @@ A declaration is metadata: nothing is allocated or compiled. That a plan has con
 kernels accept the geometry; no core calls them yet (docs/decisions/0024).
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from b12x.attention import paged
 from b12x.gemm import bf16_gemv, bf16_vocab_projection
 from b12x.preparation import DeviceIdentity
 
+from ignition.preparation.model import PAGE_TOKENS
+
 PARTS = [DeviceIdentity("nvidia", (12, 0), 188, "rtx pro 6000"), DeviceIdentity("nvidia", (12, 1), 48, "gb10")]
 """Of SM120 and SM121, with their multiprocessors."""
 
-HEADS, KEY_HEADS, VOCABULARY, PAGE_TOKENS, CONTEXT_TOKENS = 32, 8, 128256, 64, 8192
+HEADS, KEY_HEADS, VOCABULARY, CONTEXT_TOKENS = 32, 8, 128256, 8192
 LLAMA_1B, LLAMA_8B = (2048, 64, 8192, 16), (4096, 128, 14336, 32)
 """Hidden size, width of a head, intermediate size, layers."""
 
@@ -72,6 +76,6 @@ def test_every_plan_of_a_decode_step_has_configurations(shape, part):
 
 
 def test_a_geometry_that_no_kernel_has_is_refused():
+    plan = attention(LLAMA_1B, 1)
     with pytest.raises(ValueError, match="divisible"):
-        plan = attention((2048, 64, 8192, 16), 1)
-        plan.contract.validate_query(type(plan.query)(**{**vars(plan.query), "kv_heads": 5}), PARTS[0])
+        plan.contract.validate_query(replace(plan.query, kv_heads=5), PARTS[0])

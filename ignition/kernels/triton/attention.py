@@ -24,6 +24,7 @@ PROGRAMS = {"rows": 512, "tiles": 256}
 """About as many programs as an H200 runs at a time: four a multiprocessor that stream, two that multiply."""
 
 SPLITS_MAX = 64
+
 COMBINED_VALUES_A_WARP = 4096
 """What a warp holds in registers. More warps would meet for every sum, which takes longer."""
 
